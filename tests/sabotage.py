@@ -5,7 +5,6 @@
     uv run python tests/sabotage.py --tenth 3    a tenth of them, each of 0 to 9 another one; 13, 23, … in another order
     uv run python tests/sabotage.py --seconds 90 starts no further one after so many seconds
     uv run python tests/sabotage.py --list       which test proves what, and by which change
-    uv run python tests/sabotage.py --write      write docs/fault-catalogue.md
 
 Each test first has to pass without its change: a test that fails anyway shows nothing. A proof whose test passes under
 its change is named, and the command ends with 1. The working tree is never changed.
@@ -24,7 +23,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 sys.path.insert(0, str(Path(__file__).parent / "labs"))
-from catalogue import FAULTS, REPOSITORY, Proof, proofs, render_page
+from catalogue import FAULTS, REPOSITORY, Proof, proofs
 from forked_pytest import ForkedPytest, linked_sources
 
 #: Changes that are tried at a time.
@@ -101,11 +100,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="show what would be changed, and change nothing")
     parser.add_argument("--in", dest="within", default="", metavar="PATH", help="only tests below such a path")
     parser.add_argument("--not-in", action="append", default=[], metavar="PATH", help="none below such a path")
-    parser.add_argument("--write", action="store_true", help="make docs/fault-catalogue.md anew, and change nothing")
     args = parser.parse_args()
-    if args.write:
-        (REPOSITORY / "docs/fault-catalogue.md").write_text(render_page(proofs()))
-        return 0
     chosen = [proof for proof in proofs() if not args.numbers or proof.number in args.numbers]
     chosen = [proof for proof in chosen if args.within in proof.file]
     chosen = [proof for proof in chosen if not any(path in proof.file for path in args.not_in)]

@@ -164,26 +164,3 @@ def _of_file(path: Path) -> Iterator[Proof]:
                     named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
                     number = ast.literal_eval(call.args[0])
                     yield Proof(number, str(path.relative_to(REPOSITORY)), node.name, **named)
-
-
-PAGE = """# The fault catalogue
-
-What can break, the test that shows what weblake does then, and the one-line change of weblake that turns that test
-red. Made by `uv run python tests/sabotage.py --write`; `uv run python tests/sabotage.py H8` makes the changes of a row
-in a copy of the sources and shows the red. Numbers such as 1.2 are sentences of [promise.md](promise.md), which also
-says what cannot be proven here.
-"""
-
-
-def render_page(found: list[Proof]) -> str:
-    """Return the text of docs/fault-catalogue.md."""
-    lines = [PAGE]
-    for number in dict.fromkeys([*(proof.number for proof in found if proof.number not in FAULTS), *FAULTS]):
-        lines.append(f"## {number}" + (f": {FAULTS[number]}" if number in FAULTS else "") + "\n")
-        mine = [proof for proof in found if proof.number == number]
-        for proof in mine:
-            lines.append(f"- `{proof.node}`\n")
-            lines.append(f"  `{proof.at}`: `{proof.line.strip()}` becomes `{proof.becomes.strip()}`\n")
-        if not mine:
-            lines.append("Not proven here: see [promise.md](promise.md).\n")
-    return "\n".join(lines)

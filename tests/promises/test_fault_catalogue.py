@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from catalogue import COLLECTED, FAULTS, REPOSITORY, Proof, proofs, render_page
+from catalogue import COLLECTED, FAULTS, REPOSITORY, Proof, proofs
 
 PROMISE = (REPOSITORY / "docs/promise.md").read_text()
 #: The numbered entries of docs/promise.md: a sentence of a promise, or a row that cannot be proven.
@@ -48,8 +48,3 @@ def test_a_proof_names_a_test_that_exists(request: pytest.FixtureRequest) -> Non
     files = {node.partition("::")[0] for node in collected} - of_some_tests
     tests = collected | {node.partition("[")[0] for node in collected}
     assert [proof.node for proof in PROOFS if proof.file in files and proof.node not in tests] == []
-
-
-def test_the_catalogue_page_is_generated_from_the_tests() -> None:
-    """`uv run python tests/sabotage.py --write` generates it."""
-    assert (REPOSITORY / "docs/fault-catalogue.md").read_text() == render_page(PROOFS)

@@ -143,7 +143,7 @@ def _created(intent: Intent, ahead_s: float) -> float:
     """Return when an intent was recorded, by the service's clock.
 
     Another machine may have recorded it, or this one before its clock was corrected, so the difference of that time
-    counts (docs/decisions/068-clocks-of-several-machines.md). `ahead_s` is the present one, if that is unknown.
+    counts (docs/decisions/025-records-of-start-attempts.md). `ahead_s` is the present one, if that is unknown.
     """
     return intent.created_seconds() + (ahead_s if intent.clock_ahead_s is None else intent.clock_ahead_s)
 

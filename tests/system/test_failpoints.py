@@ -1,5 +1,6 @@
-"""A landing is killed, or gets a disk error, at numbered failpoints, without strace: a few points in the default run, a
-seeded part of all under `system`, all of them under `nightly`.
+"""A landing is killed, or gets a disk error, at the failpoints that matter most, without strace.
+
+test_crash_sweep.py and test_disk_errors.py try every change of the root, as strace sees them.
 """
 
 from __future__ import annotations
@@ -8,15 +9,14 @@ import errno
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from catalogue import proves
 from crash_lab import Lab, crash_lab, visible
-from failpoint_runs import Runs, every, failpoint_runs
-from tiers import part, swept
+from failpoint_runs import Runs, failpoint_runs
 
 from weblake_service.server import LocalService
 
@@ -59,24 +59,6 @@ def important_points(points: list[str]) -> list[int]:
     return [at + n for at, tried in found for n in tried]
 
 
-def killed(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]], args: Callable[[Path], list[str]]) -> None:
-    """Kill a run before each of these points, check the root, and repeat it."""
-    whole = runs(lab.root("whole"), args(lab.root("whole")))
-    assert whole.code == 0, whole.err
-    started, seen, jobs = lab.starts(), set[bool](), set[str]()
-    chosen = numbers(whole.points)
-    for at in chosen:
-        root = lab.root(f"at {at}")
-        interrupted_run = runs(root, args(root), at)
-        assert interrupted_run.killed, f"point {at} was not reached: {interrupted_run.err}"
-        assert interrupted_run.points == whole.points[:at], f"the run made other changes before point {at}"
-        seen.add(lab.check_whole_or_absent(root, f"before {interrupted_run.points[-1]}"))
-        jobs.add(runs.repeat(lab, root, args(root))["job_id"])
-    assert seen == {True, False}, "the sweep did not reach both sides of the commit"
-    bought = len(chosen) if args == lab.batch else 0
-    assert (lab.starts() - started, len(jobs)) == (bought, bought or 1), "more than one job was started"
-
-
 @proves(
     "P1",
     at="src/weblake/storage/local.py",
@@ -90,26 +72,33 @@ def killed(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]], args
     becomes="    operation = replace(plan.build(str(uuid.uuid4())), repeatable=True)",
 )
 def test_p1_p10_a_batch_killed_at_an_important_failpoint_lands_whole(lab: Lab, runs: Runs) -> None:
-    killed(lab, runs, important_points, lab.batch)
+    """Kill a run before each of these points, check the root, and repeat it."""
+    whole = runs(lab.root("whole"), lab.batch(lab.root("whole")))
+    assert whole.code == 0, whole.err
+    started, seen, jobs = lab.starts(), set[bool](), set[str]()
+    chosen = important_points(whole.points)
+    for at in chosen:
+        root = lab.root(f"at {at}")
+        interrupted_run = runs(root, lab.batch(root), at)
+        assert interrupted_run.killed, f"point {at} was not reached: {interrupted_run.err}"
+        assert interrupted_run.points == whole.points[:at], f"the run made other changes before point {at}"
+        seen.add(lab.check_whole_or_absent(root, f"before {interrupted_run.points[-1]}"))
+        jobs.add(runs.repeat(lab, root, lab.batch(root))["job_id"])
+    assert seen == {True, False}, "the sweep did not reach both sides of the commit"
+    assert lab.starts() - started == len(jobs) == len(chosen), "more than one job was started"
 
 
-@pytest.mark.system
-@swept(8)
-def test_p1_a_batch_killed_at_any_failpoint_lands_whole(lab: Lab, runs: Runs, one_in: int) -> None:
-    killed(lab, runs, lambda points: part(every(points), one_in), lab.batch)
-
-
-@pytest.mark.system
-@swept(8)
-def test_p1_a_landing_killed_at_any_failpoint_is_whole_or_absent(lab: Lab, runs: Runs, one_in: int) -> None:
-    killed(lab, runs, lambda points: part(every(points), one_in), lab.land)
-
-
-def in_trouble(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]]) -> None:
+@proves(
+    "P3",
+    at="src/weblake/storage/rules.py",
+    line="        raise refusal(error, doing, url, hidden) from error",
+    becomes="        raise",
+)
+def test_p3_a_disk_error_at_an_important_failpoint_is_reported(lab: Lab, runs: Runs) -> None:
     """Cause a disk error at each of these points, check the root, and repeat the run."""
     whole = runs(lab.root("whole"), lab.batch(lab.root("whole"))).points
     choice = random.Random(SEED)
-    started, chosen = lab.starts(), numbers(whole)
+    started, chosen = lab.starts(), important_points(whole)
     for at in chosen:
         number, root = choice.choice(ERRNOS), lab.root(f"trouble at {at}")
         where = f"{errno.errorcode[number]} at {whole[at - 1]} (WEBLAKE_DISK_SEED={SEED})"
@@ -124,22 +113,6 @@ def in_trouble(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]]) 
         assert lab.check_whole_or_absent(root, where) or interrupted_run.code, f"{where}: it reported a landed load"
         runs.repeat(lab, root, lab.batch(root))
     assert lab.starts() - started == len(chosen), "more than one job was started"
-
-
-@proves(
-    "P3",
-    at="src/weblake/storage/rules.py",
-    line="        raise refusal(error, doing, url, hidden) from error",
-    becomes="        raise",
-)
-def test_p3_a_disk_error_at_an_important_failpoint_is_reported(lab: Lab, runs: Runs) -> None:
-    in_trouble(lab, runs, important_points)
-
-
-@pytest.mark.system
-@swept(8)
-def test_p3_a_disk_error_at_any_failpoint_is_reported(lab: Lab, runs: Runs, one_in: int) -> None:
-    in_trouble(lab, runs, lambda points: part(every(points), one_in))
 
 
 @proves("P6", at="src/weblake/dataset/layout.py", line="{checked_load_id(load_id)}-0", becomes="part-0")

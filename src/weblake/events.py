@@ -1,8 +1,8 @@
 """The events of loads and requests, which a client's observer receives.
 
-An event holds ids, names, counts and seconds: no key, no header, no body, no query, no text of a page, of a site or of
-the service. `load_id` is that of the load in whose run the event happened; None outside a load. docs/observability.md
-lists which log record, span and metric is made of each event.
+An event holds ids, names, counts and seconds, or a message of weblake's own: no key, no header, no body, no query, no
+text of a page, of a site or of the service. `load_id` is that of the load in whose run the event happened; None outside
+a load. docs/observability.md lists which log record, span and metric is made of each event.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: A function that is called with each event, in the thread in which it happens. It must return soon; an exception of it
-#: is logged and has no other effect.
+#: is logged and has no other effect, unless it is one that ends a program, such as KeyboardInterrupt.
 Observer = Callable[[Event], None]
 
 
@@ -101,6 +101,12 @@ class LoadRefused(LoadEnd, frozen=True, kw_only=True):
 
 class LoadFailed(LoadEnd, frozen=True, kw_only=True):
     """A call of `land` ended before the load was read; the same call resumes it."""
+
+
+class LoadMessage(Event, frozen=True, kw_only=True):
+    """A user has to know something about a load, such as that its list of URLs has changed since its start."""
+
+    text: str
 
 
 class JobStarted(Event, frozen=True, kw_only=True):

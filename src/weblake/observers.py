@@ -1,16 +1,22 @@
-"""What observes events: the log, a caller's observer, and the totals of each load."""
+"""What observes events: the log, a caller's observer, measurements, and the totals of each load."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from weblake import events
 from weblake.events import Event, LoadEnd, Observer
 
 _CLIENT_LOG = logging.getLogger("weblake.client")
 _LANDING_LOG = logging.getLogger("weblake.landing")
+#: Seconds between two log lines about a job in the same state.
+EVERY_S = 60.0
 
 
 def client_observer(given: Observer | None) -> Observer:
@@ -35,15 +41,17 @@ def combine(*observers: Observer) -> Observer:
 
 
 def log_event(event: Event) -> None:
-    """Log a request at DEBUG to `weblake.client`, and the end of a load at INFO to `weblake.landing`; nothing else.
+    """Log a request at DEBUG to `weblake.client`; to `weblake.landing` a load's end at INFO, its messages as warnings.
 
-    The attribute `weblake` of the record is a dict of its fields.
+    The attribute `weblake` of the record of a request or an end is a dict of its fields.
     """
     if isinstance(event, events.RequestFinished):
         if _CLIENT_LOG.isEnabledFor(logging.DEBUG):
             _log(_CLIENT_LOG, logging.DEBUG, "request", _request_fields(event))
     elif isinstance(event, LoadEnd) and _LANDING_LOG.isEnabledFor(logging.INFO):
         _log(_LANDING_LOG, logging.INFO, "load", _end_fields(event))
+    elif isinstance(event, events.LoadMessage):
+        _LANDING_LOG.warning("%s", event.text)
 
 
 def _log(logger: logging.Logger, level: int, name: str, fields: dict[str, object]) -> None:
@@ -80,6 +88,86 @@ def _end_fields(event: LoadEnd) -> dict[str, object]:
     return fields
 
 
+#: Each metric: its kind, its unit, and its description. docs/observability.md lists them with their attributes.
+METRICS = {
+    "weblake.loads": ("counter", "{load}", "Calls of land, by outcome"),
+    "weblake.pages": ("counter", "{page}", "Pages of ended jobs, by outcome"),
+    "weblake.credits": ("counter", "{credit}", "Credits that ended jobs used"),
+    "weblake.retries": ("counter", "{retry}", "Tries of requests that failed and were followed by another one"),
+    "weblake.lost_starts": ("counter", "{start}", "Starts without a response, by what was found out"),
+    "weblake.polls": ("counter", "{poll}", "Polls of the status of a job"),
+    "weblake.downloaded": ("counter", "By", "Results of jobs, after decompression"),
+    "weblake.published": ("counter", "By", "Files that were published"),
+    "weblake.wait.duration": ("histogram", "s", "Waits for the end of a job"),
+    "weblake.usage": ("gauge", "", "Credits or tokens that the running month has used"),
+    "weblake.usage.budget": ("gauge", "", "Credits or tokens that the running month may use"),
+    "weblake.orphans": ("gauge", "{load}", "Loads of a root that have not landed"),
+    "weblake.orphans.oldest": ("gauge", "s", "Age of the oldest load of a root that has not landed"),
+    "weblake.orphans.refused": ("gauge", "{load}", "Refused loads of a root, whose files are kept"),
+}
+
+
+Tags = Mapping[str, str]
+
+
+class Measurement(NamedTuple):
+    """A value of a metric of METRICS."""
+
+    name: str
+    #: `counter`, `histogram` or `gauge`.
+    kind: str
+    value: float
+    tags: Tags
+
+
+def _account(event: events.LoadAccounted) -> Iterator[tuple[str, float, Tags]]:
+    receipt = event.receipt
+    for outcome in events.PAGE_OUTCOMES:
+        if count := getattr(receipt, outcome):
+            yield "weblake.pages", count, {"outcome": outcome, "kind": receipt.kind}
+    if receipt.credits_used:
+        yield "weblake.credits", receipt.credits_used, {"kind": receipt.kind}
+
+
+def _usage(event: events.UsageReported) -> Iterator[tuple[str, float, Tags]]:
+    yield "weblake.usage", event.used, {"report": event.report}
+    if event.budget is not None:
+        yield "weblake.usage.budget", event.budget, {"report": event.report}
+
+
+def _orphans(event: events.OrphansListed) -> Iterator[tuple[str, float, Tags]]:
+    yield "weblake.orphans", event.orphans, {"root": event.root}
+    yield "weblake.orphans.oldest", event.oldest_s, {"root": event.root}
+    yield "weblake.orphans.refused", event.refused, {"root": event.root}
+
+
+def _end(event: LoadEnd) -> Iterator[tuple[str, float, Tags]]:
+    yield "weblake.loads", 1, {"outcome": event.outcome, "kind": event.kind}
+
+
+#: The values of each kind of event that has any: metric, value and tags.
+_VALUES: Mapping[type[Event], Callable[[Any], Iterable[tuple[str, float, Tags]]]] = {
+    events.LoadFinished: _end,
+    events.LoadRefused: _end,
+    events.LoadFailed: _end,
+    events.LoadAccounted: _account,
+    events.RetryScheduled: lambda e: [("weblake.retries", 1, {"operation": e.operation, "error.type": e.error})],
+    events.LostStartResolved: lambda e: [("weblake.lost_starts", 1, {"outcome": e.outcome})],
+    events.StatusPolled: lambda e: [("weblake.polls", 1, {"kind": e.kind})],
+    events.ChunkRead: lambda e: [("weblake.downloaded", e.bytes, {"kind": e.kind})],
+    events.FilesPublished: lambda e: [("weblake.published", e.bytes, {})],
+    events.WaitFinished: lambda e: [("weblake.wait.duration", e.seconds, {"kind": e.kind, "outcome": e.outcome})],
+    events.UsageReported: _usage,
+    events.OrphansListed: _orphans,
+}
+
+
+def measurements(event: Event) -> Iterator[Measurement]:
+    """Yield the measurements of an event; most kinds of events have none."""
+    for name, value, tags in _VALUES.get(type(event), lambda e: ())(event):
+        yield Measurement(name, METRICS[name][0], value, tags)
+
+
 @dataclass(slots=True)
 class Totals:
     """Totals of the events of one load."""
@@ -92,6 +180,16 @@ class Totals:
     polls: int = 0
     #: Bytes of the job's results, after decompression.
     downloaded_bytes: int = 0
+
+
+#: The total to which the values of a metric are added.
+_TOTALS = {
+    "weblake.wait.duration": "wait_s",
+    "weblake.retries": "retries",
+    "weblake.lost_starts": "lost_starts",
+    "weblake.polls": "polls",
+    "weblake.downloaded": "downloaded_bytes",
+}
 
 
 class LoadTotals:
@@ -107,19 +205,52 @@ class LoadTotals:
             return
         with self._lock:
             totals = self._loads.setdefault(event.load_id, Totals())
-            match event:
-                case events.WaitFinished():
-                    totals.wait_s += event.seconds
-                case events.RetryScheduled():
-                    totals.retries += 1
-                case events.LostStartResolved():
-                    totals.lost_starts += 1
-                case events.StatusPolled():
-                    totals.polls += 1
-                case events.ChunkRead():
-                    totals.downloaded_bytes += event.bytes
+            for each in measurements(event):
+                if each.name in _TOTALS:
+                    total = _TOTALS[each.name]
+                    setattr(totals, total, getattr(totals, total) + each.value)
 
     def pop(self, load_id: str) -> Totals:
         """Return the totals of a load and forget them; zeros if there was no event."""
         with self._lock:
             return self._loads.pop(load_id, None) or Totals()
+
+
+@dataclass(slots=True)
+class ProgressLog:
+    """An observer that logs the state of one job: at the start, at each change, and each minute."""
+
+    #: Called with a level and a message.
+    log: Callable[[int, str], object]
+    _state: str = field(default="", init=False)
+    _at: float = field(default=-math.inf, init=False)
+
+    def __call__(self, event: Event) -> None:
+        """Log a poll, a retry, or a start that got no response."""
+        match event:
+            case events.StatusPolled():
+                of = "" if event.total is None else f" of {event.total}"
+                counts = [] if event.completed is None else [f"completed {event.completed}{of}"]
+                counts += [] if event.credits_used is None else [f"{event.credits_used:.12g} credits"]
+                text = f"{event.status}: {', '.join(counts)}" if counts else event.status
+                self.log_state(event.status, f"{event.kind.removesuffix('_scrape')} {event.job_id} is {text}.")
+            case events.RetryScheduled():
+                error = f"{event.error} ({event.status})" if event.status else event.error
+                self.log_trouble(f"{event.operation}: {error}; it is tried again in {event.pause_s:.0f} s.")
+            case events.StartLost():
+                self.log(
+                    logging.WARNING,
+                    f"The start of load {event.load_id} got no answer. weblake looks up whether the service has "
+                    "started its job, which may take minutes; nothing is paid twice. Let it run.",
+                )
+
+    def log_trouble(self, message: str) -> None:
+        """Log that the service cannot be asked now, unless that was logged in this minute."""
+        self.log_state("trouble", message)
+
+    def log_state(self, state: str, message: str) -> None:
+        """Log a message if the state has changed, or a minute has passed since the last one."""
+        now = time.monotonic()
+        if state != self._state or now - self._at >= EVERY_S:
+            self._state, self._at = state, now
+            self.log(logging.WARNING if state == "trouble" else logging.INFO, message)

@@ -53,6 +53,7 @@ from weblake.jobs.polling import wait as wait
 from weblake.jobs.polling import wait_for_any as wait_for_any
 from weblake.jobs.retry import Retry as Retry
 from weblake.jobs.retry import RetryPolicy as RetryPolicy
+from weblake.jobs.retry import observing as observing
 from weblake.jobs.usage_reports import ClosedPeriod as ClosedPeriod
 from weblake.jobs.usage_reports import Report as Report
 from weblake.jobs.usage_reports import activity as activity
@@ -62,12 +63,14 @@ from weblake.jobs.usage_reports import used_in as used_in
 from weblake.loads import load_request
 from weblake.loads.load_request import LoadRequest as LoadRequest
 from weblake.loads.load_request import Naming as Naming
-from weblake.loads.load_request import ProgressCallbacks as ProgressCallbacks
 from weblake.loads.load_request import Task as Task
 from weblake.loads.load_request import Terms as Terms
+from weblake.observers import METRICS as METRICS
 from weblake.observers import LoadTotals as LoadTotals
+from weblake.observers import ProgressLog as ProgressLog
 from weblake.observers import Totals as Totals
 from weblake.observers import combine as combine
+from weblake.observers import measurements as measurements
 from weblake.remedies import Interface as Interface
 from weblake.secret_settings import secrets_in as secrets_in
 from weblake.secret_settings import without_secrets as without_secrets
@@ -187,13 +190,12 @@ def start_load(
     max_credits: float | None = None,
     until: float | None = None,
     ends_at: float | None = None,
-    on_message: Callable[[str], None] = load_request.note,
 ) -> StartedLoad:
     """Start the job of a load, or return the one that an earlier run started: its intent, the job, and the document.
 
     The document is there if the response to the start held it. `until` is the deadline of the reads around a start, up
     to which they wait for a pause that the service names; `ends_at` is the load's time limit, which ends the start,
-    too. Both are in monotonic seconds. `on_message` is called with a message for users, before the start.
+    too. Both are in monotonic seconds.
 
     Raises:
         CreditsExhausted: The job is not started yet, and would cost more than `max_credits`.
@@ -203,9 +205,7 @@ def start_load(
     """
     from weblake.loads import intents
 
-    return intents.start_load(
-        client, dataset, request, max_credits=max_credits, until=until, ends_at=ends_at, on_message=on_message
-    )
+    return intents.start_load(client, dataset, request, max_credits=max_credits, until=until, ends_at=ends_at)
 
 
 def land(
@@ -213,7 +213,6 @@ def land(
     dataset: Dataset,
     request: LoadRequest,
     terms: Terms | None = None,
-    callbacks: ProgressCallbacks | None = None,
     *,
     started_load: StartedLoad | None = None,
 ) -> LandedLoad:
@@ -228,16 +227,10 @@ def land(
     """
     from weblake.loads import load
 
-    return load.land(client, dataset, request, terms, callbacks, started_load=started_load)
+    return load.land(client, dataset, request, terms, started_load=started_load)
 
 
-def collect(
-    client: Client,
-    dataset: Dataset,
-    load_id: str,
-    terms: Terms | None = None,
-    callbacks: ProgressCallbacks | None = None,
-) -> LandedLoad:
+def collect(client: Client, dataset: Dataset, load_id: str, terms: Terms | None = None) -> LandedLoad:
     """Land a batch or crawl that another process started, and return it; raise as `land`.
 
     Raises:
@@ -245,7 +238,7 @@ def collect(
     """
     from weblake.loads import detached
 
-    return detached.collect(client, dataset, load_id, terms, callbacks)
+    return detached.collect(client, dataset, load_id, terms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Results are written to standard output, everything else to standard error.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
@@ -13,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -22,10 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from weblake.errors import WeblakeError
+from weblake.events import ChunkRead, Event, JobStarted, LoadEnd, Observer, StatusPolled
 from weblake.receipt import COUNTS, Receipt
-
-if TYPE_CHECKING:
-    from weblake.loads.load_request import ProgressCallbacks
 
 
 class _Console(Console):
@@ -187,16 +185,28 @@ def show_bars(title: str, values: Mapping[str, float], unit: str) -> None:
     out.print(table)
 
 
+class _WarningHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        note(escape(f"weblake: {record.getMessage()}"))
+
+
+#: Writes the warnings of weblake's loggers as lines for users of the command line.
+WARNINGS = _WarningHandler(logging.WARNING)
+
+
 @contextmanager
-def load_progress(what: str, quiet: bool) -> Iterator[ProgressCallbacks]:
-    """Show the progress of a load on a terminal's standard error; yield the callbacks that update it."""
-    from weblake.loads.load_request import ProgressCallbacks
-
-    def on_message(message: str) -> None:
-        note(escape(f"weblake: {message}"))
-
+def load_progress(what: str, quiet: bool) -> Iterator[Observer]:
+    """Show the progress of a load on a terminal's standard error; yield the observer that updates it."""
     if quiet or not err.is_terminal:
-        yield ProgressCallbacks(on_start=lambda job_id: None if quiet else note(f"Job {job_id}"), on_message=on_message)
+        named: set[str] = set()
+
+        def name_job(event: Event) -> None:
+            job_id = getattr(event, "job_id", None)
+            if job_id is not None and job_id not in named and not quiet and not isinstance(event, LoadEnd):
+                named.add(job_id)
+                note(f"Job {escape(job_id)}")
+
+        yield name_job
         return
     columns = (
         SpinnerColumn(),
@@ -209,16 +219,14 @@ def load_progress(what: str, quiet: bool) -> Iterator[ProgressCallbacks]:
         waiting = progress.add_task(f"{what}: waiting", total=None)
         landing = progress.add_task(f"{what}: landing", total=None, visible=False)
 
-        def on_poll(head: Mapping[str, object]) -> None:
-            total, completed = head.get("total"), head.get("completed")
-            if isinstance(total, int) and isinstance(completed, int):
-                progress.update(waiting, total=max(total, completed), completed=completed)
-                progress.update(landing, total=max(total, completed))
+        def show(event: Event) -> None:
+            if isinstance(event, JobStarted | StatusPolled):
+                progress.update(waiting, description=f"{what} {escape(event.job_id)}: waiting")
+            if isinstance(event, StatusPolled) and event.total is not None and event.completed is not None:
+                total = max(event.total, event.completed)
+                progress.update(waiting, total=total, completed=event.completed)
+                progress.update(landing, total=total)
+            if isinstance(event, ChunkRead):
+                progress.update(landing, advance=event.documents, visible=True)
 
-        def on_chunk(stored: int) -> None:
-            progress.update(landing, completed=stored, visible=True)
-
-        def on_start(job_id: str) -> None:
-            progress.update(waiting, description=f"{what} {job_id}: waiting")
-
-        yield ProgressCallbacks(on_poll=on_poll, on_chunk=on_chunk, on_start=on_start, on_message=on_message)
+        yield show

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,26 +156,6 @@ def test_a_waiting_task_logs_its_state_at_each_change(
         assert re.search(each, line), said
     assert len([line for line in said if "completed 12 of 500" in line]) == 1, said
     assert "is completed: completed 2 of 2, 2 credits" in said[-1]
-
-
-def test_the_same_state_is_logged_each_minute(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr("airflow_provider_weblake.observing.time.monotonic", lambda: now[0])
-    task_log: Any = logging.getLogger("the.task")
-    log = observing.ProgressLog(task_log)
-    poll = events.StatusPolled(kind="crawl", job_id="x", status="scraping", completed=3, total=None)
-    retry = events.RetryScheduled(operation="get_crawl", attempt=1, error="ServiceUnreachable", status=None, pause_s=9)
-    with caplog.at_level("INFO", "the.task"):
-        for event in [poll] * 18 + [retry] * 18 + [poll]:
-            log(event)
-            now[0] += 10
-    assert [record.getMessage() for record in caplog.records] == [
-        *["crawl x is scraping: completed 3."] * 3,
-        *["get_crawl: ServiceUnreachable; it is tried again in 9 s."] * 3,
-        "crawl x is scraping: completed 3.",
-    ]
 
 
 def test_a_start_without_an_answer_is_logged_while_it_is_looked_up(

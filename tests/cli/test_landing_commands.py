@@ -16,14 +16,14 @@ from command_in_process import run_command
 from made_loads import intent, land, load_id
 
 import weblake.loads.load  # noqa: F401 - loaded before a test patches what it imports
-from weblake import cli
+from weblake import Client, cli, events
 from weblake.cli.app import ServiceOptions
 from weblake.dataset.records import Job
 from weblake.dataset.root import Dataset, LandedLoad, open_dataset
 from weblake.errors import FixRequest
 from weblake.loads import load_request
 from weblake.loads.intents import StartedLoad
-from weblake.loads.load_request import LoadRequest, Naming, ProgressCallbacks, Terms
+from weblake.loads.load_request import LoadRequest, Naming, Terms
 from weblake.receipt import Receipt
 
 JOB = "4d8b6c1e-0000-4000-8000-000000000001"
@@ -41,13 +41,13 @@ class Commands:
         self.end: BaseException | None = None
         self.is_started = True
 
-    def land(
-        self, client: object, dataset: Dataset, request: LoadRequest, terms: Terms, callbacks: ProgressCallbacks
-    ) -> LandedLoad:
+    def land(self, client: Client, dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedLoad:
         self.requests.append((request, terms))
         if self.is_started:
-            callbacks.on_start(JOB)
+            client.retry.observe(events.JobStarted(kind=request.kind, job_id=JOB, seconds=1.0))
         if self.end is not None:
+            job_id = JOB if self.is_started else None
+            client.retry.observe(events.LoadFailed(kind=request.kind, job_id=job_id, seconds=1.0))
             raise self.end
         return LandedLoad(Receipt(request.load_id, request.kind, JOB, status="completed", complete=True))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import io
 import json
+import logging
 import math
 from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
 
-from weblake import output
+from weblake import events, output
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
 
@@ -111,9 +112,9 @@ def test_a_table_that_nobody_reads_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_message_of_a_load_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    with output.load_progress("crawl", quiet=False) as callbacks:
-        callbacks.on_message("The list of /lake/[/old]/[red] is damaged.")
-    assert capsys.readouterr().err == "weblake: The list of /lake/[/old]/[red] is damaged.\n"
+    log = logging.getLogger("weblake.landing")
+    output.WARNINGS.emit(log.makeRecord(log.name, logging.WARNING, "", 0, "The list of %s", ("/[/old]/[red]",), None))
+    assert capsys.readouterr().err == "weblake: The list of /[/old]/[red]\n"
 
 
 def test_a_long_table_is_cut_into_tables_of_a_thousand_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,30 +136,30 @@ def test_text_is_unchanged_in_a_pipe_and_harmless_on_a_terminal(
     assert capsys.readouterr().out == "a\ufffd[2Jb\ufffd\tc\n"
 
 
+def polled(total: int | None, completed: int | None) -> events.StatusPolled:
+    return events.StatusPolled(kind="crawl", job_id="4d8b6c1e", status="scraping", completed=completed, total=total)
+
+
 def test_the_progress_of_a_load_is_shown_on_a_terminal(terminal: io.StringIO) -> None:
-    with output.load_progress("crawl", False) as callbacks:
-        callbacks.on_start("4d8b6c1e")
-        callbacks.on_poll({"total": 7, "completed": 3})
+    with output.load_progress("crawl", False) as observe:
+        observe(events.JobStarted(kind="crawl", job_id="4d8b6c1e", seconds=1.0))
+        observe(polled(7, 3))
         assert "landing" not in terminal.getvalue()
-        callbacks.on_poll({"total": "?", "completed": None})
-        callbacks.on_message("the list has changed")
-        callbacks.on_poll({"total": 7, "completed": 9})
-        callbacks.on_chunk(5)
+        observe(polled(None, None))
+        observe(polled(7, 9))
+        observe(events.ChunkRead(kind="crawl", job_id="4d8b6c1e", documents=5, bytes=100, seconds=1.0))
     text = terminal.getvalue()
-    assert "weblake: the list has changed" in text
     assert "/100" not in text, "the total is not known at first"
     for words in ("crawl 4d8b6c1e: waiting", "crawl: landing", "9/9", "5/9"):
         assert words in text, text
 
 
 def test_without_a_terminal_a_job_is_named_once_unless_it_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    for quiet, told in ((False, "Job 4d8b\n"), (True, "")):
-        with output.load_progress("crawl", quiet) as callbacks:
-            callbacks.on_start("4d8b")
+    for quiet, told in ((False, "Job 4d8b6c1e\n"), (True, "")):
+        with output.load_progress("crawl", quiet) as observe:
+            for _ in range(2):
+                observe(polled(None, None))
         assert capsys.readouterr() == ("", told)
-    with output.load_progress("crawl", True) as callbacks:
-        callbacks.on_message("odd")
-    assert capsys.readouterr().err == "weblake: odd\n"
 
 
 def test_a_receipt_is_a_table_of_its_counts_and_its_files(

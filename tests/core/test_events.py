@@ -20,7 +20,7 @@ from weblake.errors import JobGone, LoadIncomplete, OutcomeUnknown
 from weblake.events import Event
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming
-from weblake.observers import LoadTotals, Totals, combine, log_event
+from weblake.observers import LoadTotals, ProgressLog, Totals, combine, log_event
 from weblake_service.page_failure import PageFailure
 
 
@@ -292,3 +292,22 @@ def test_the_totals_of_a_load_add_up_its_own_events() -> None:
 def test_a_count_is_a_number_of_zero_or_more() -> None:
     found = [events.count_of(value) for value in (0, 7, -1, True, 1.0, "3", None)]
     assert found == [0, 7, None, None, None, None, None]
+
+
+def test_the_same_state_is_logged_each_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("weblake.observers.time.monotonic", lambda: now[0])
+    log = ProgressLog(logging.getLogger("the.task").log)
+    poll = events.StatusPolled(kind="crawl", job_id="x", status="scraping", completed=3, total=None)
+    retry = events.RetryScheduled(operation="get_crawl", attempt=1, error="ServiceUnreachable", status=None, pause_s=9)
+    with caplog.at_level("INFO", "the.task"):
+        for event in [poll] * 18 + [retry] * 18 + [poll]:
+            log(event)
+            now[0] += 10
+    assert [record.getMessage() for record in caplog.records] == [
+        *["crawl x is scraping: completed 3."] * 3,
+        *["get_crawl: ServiceUnreachable; it is tried again in 9 s."] * 3,
+        "crawl x is scraping: completed 3.",
+    ]

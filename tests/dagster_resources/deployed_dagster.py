@@ -35,7 +35,7 @@ class Environment(Generic[Lab]):
         before = self.started
         self.site.held(1)
         run = self.dagster.launch(["held"], tags=tags)
-        self.dagster.wait_event(run, lambda event: event["message"].startswith("The job: status "))
+        self.dagster.wait_event(run, lambda event: " is scraping" in event["message"])
         assert self.started - before == 1
         return run
 

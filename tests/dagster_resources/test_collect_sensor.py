@@ -7,7 +7,6 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
@@ -27,6 +26,7 @@ from dagster_weblake.sensors import collect, job_events, ticks
 from dagster_weblake.sensors.job_events import FollowedJobs, read_new
 from weblake import orchestration
 from weblake.errors import InvalidOption
+from weblake.events import Event, StatusPolled
 from weblake.loads import intents
 
 pytestmark = pytest.mark.system
@@ -210,7 +210,9 @@ def test_a_run_that_starts_and_lands_is_the_only_one_that_fails(bench: Bench, si
     docs = waiting(site.held(1), retry_policy=None)
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
 
-    def end(head: Mapping[str, object]) -> None:
+    requested: list[object] = []
+
+    def end() -> None:
         with bench.service.client() as client:
             job_id = client.list_activity(endpoint="batch_scrape").data[0].id or ""
             if ends == "cancelled":
@@ -219,12 +221,13 @@ def test_a_run_that_starts_and_lands_is_the_only_one_that_fails(bench: Bench, si
             site.release()
             ended(bench.service, job_id)
             bench.service.advance(50 * 3600)  # the results of a job expire after its end
-        assert ticker.tick().requests == []  # its run is about to find out
+        requested.extend(ticker.tick().requests)
 
     with pytest.MonkeyPatch.context() as watched:
-        watched.setattr(Progress, "_polled", lambda _, head: end(head))
+        watched.setattr(Progress, "__call__", lambda _, event: end() if isinstance(event, StatusPolled) else None)
         run = bench.run(docs)
         assert not run.success
+        assert requested == []  # its run was about to find out
         watched.setattr(collect, "UNSEEN_S", 1.0)
         assert ticker.until(lambda tick: tick.said == "No jobs are pending.").requests == []
     assert "docs_job to start another job" in str(ticker.log)
@@ -280,12 +283,12 @@ def test_a_job_is_left_to_the_run_that_waits_for_it(bench: Bench, site: GatedSit
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     ticks: list[Tick] = []
 
-    def look(head: Mapping[str, object]) -> None:
-        if head.get("status") == "completed":
+    def look(event: Event) -> None:
+        if isinstance(event, StatusPolled) and event.status == "completed":
             ticks.append(ticker.tick())
 
     with pytest.MonkeyPatch.context() as watched:
-        watched.setattr(Progress, "_polled", lambda _, head: look(head))
+        watched.setattr(Progress, "__call__", lambda _, event: look(event))
         assert bench.run(docs).success
     assert [(tick.requests, tick.said) for tick in ticks] == [([], "1 job is pending.")]
     assert ticker.tick().said == "No jobs are pending."
@@ -303,13 +306,13 @@ def test_jobs_that_wait_for_their_own_run_do_not_keep_back_the_others(
     requested: list[str | None] = []
     loads: list[str] = []
 
-    def look(head: Mapping[str, object]) -> None:
-        if head.get("status") == "completed" and not loads:
+    def look(event: Event) -> None:
+        if isinstance(event, StatusPolled) and event.status == "completed" and not loads:
             loads.append(report_started(bench, other))
             requested.extend(key for _ in range(3) for key in ticker.tick().keys)
 
     with monkeypatch.context() as watched:
-        watched.setattr(Progress, "_polled", lambda _, head: look(head))
+        watched.setattr(Progress, "__call__", lambda _, event: look(event))
         assert bench.run(docs).success
     assert set(requested) == set(loads)
 

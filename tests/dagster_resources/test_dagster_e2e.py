@@ -345,7 +345,7 @@ def test_progress_is_logged_while_a_job_runs_and_creates_no_materialization(
     dagster, before = environment.dagster, environment.started()
     run = dagster.launch(["held"], run_config=environment.config("held"))
     environment.running_jobs(before)
-    dagster.wait_event(run, lambda event: event["message"].startswith("The job: status "))
+    dagster.wait_event(run, lambda event: " is scraping" in event["message"])
     assert dagster.run(run).status == "STARTED"
     held()
     dagster.wait_status(run, {"SUCCESS"})

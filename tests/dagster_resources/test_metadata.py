@@ -24,7 +24,6 @@ from dagster_weblake import metadata as told
 from dagster_weblake.metadata.columns import column_schema, type_name
 from dagster_weblake.metadata.text_format import format_table, number
 from dagster_weblake.metadata.usage import usage_metadata
-from dagster_weblake.progress import progress_of
 from weblake import orchestration
 from weblake.api.models import UsagePeriod
 from weblake.arrow.schemas import TABLES
@@ -226,15 +225,6 @@ def test_a_started_job(weblake_service: WeblakeService, site, local_root: str) -
     assert metadata["weblake/job"] == dg.MetadataValue.url(page)
     assert metadata["weblake/cancel_with"].value == f"weblake cancel batch {job.job_id}"
     assert "weblake/max_credits" not in told.started_metadata(dataset, intent, job, deadline=1.0, max_credits=None)
-
-
-def test_progress_takes_numbers_only() -> None:
-    head = {"status": "scraping", "total": 4000, "completed": 3, "creditsUsed": 3.5, "data": ["text"], "next": "x"}
-    assert progress_of(head) == "status scraping, total 4,000, completed 3, credits used 3.50"
-    odd = {"status": ["x"], "total": True, "completed": 10**400, "creditsUsed": float("nan")}
-    assert progress_of(odd) == ""
-    assert progress_of({"status": " ", "total": -1, "completed": "3", "creditsUsed": 10**400}) == ""
-    assert progress_of({"status": "a text that may contain the key"}) == "status other"
 
 
 @pytest.mark.parametrize("table", TABLES)

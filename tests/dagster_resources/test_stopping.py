@@ -84,7 +84,7 @@ class Shell:
     def waits(self, job: str) -> bool:
         """Whether the run of a job has told that it polls."""
         run = self.run_of(job)
-        return run is not None and self.logged(run, "The job: ")
+        return run is not None and self.logged(run, " is scraping")
 
     def wait_job(self, process: subprocess.Popen[str]) -> None:
         """Waits until the ledger has the job that a process has started."""

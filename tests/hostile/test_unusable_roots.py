@@ -17,6 +17,8 @@ from simulated_service import Content, SimulatedClient, SimulatedService
 
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import StorageRefused
+from weblake.events import Event, StatusPolled
+from weblake.jobs.retry import observing
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming, Terms
 from weblake.storage.objects import ObjectStorage
@@ -201,14 +203,14 @@ def test_p4_a_root_that_vanishes_during_the_job_is_reported_and_lands_later(tmp_
     root, away = tmp_path / "lake", tmp_path / "away"
     request = load_request.batch([url_of(0)], Naming())
 
-    def unplugged(head: object) -> None:
-        if root.exists():
+    def unplugged(event: Event) -> None:
+        if isinstance(event, StatusPolled) and root.exists():
             root.rename(away)
 
     with world.clock.installed():
-        watch = load.ProgressCallbacks(on_poll=unplugged)
-        with pytest.raises(StorageRefused) as caught:
-            load.land(SimulatedClient(world), open_dataset(root), request, Terms(timeout_s=60), watch)
+        client = SimulatedClient(world)
+        with observing(client, unplugged), pytest.raises(StorageRefused) as caught:
+            load.land(client, open_dataset(root), request, Terms(timeout_s=60))
         assert caught.value.hint
         if root.exists():
             shutil.rmtree(root)

@@ -12,6 +12,8 @@ from landing_lab import LandingLab, landing_lab
 import weblake
 from weblake import Client, Terms
 from weblake.errors import CreditsExhausted, WeblakeError
+from weblake.events import Event, LoadMessage
+from weblake.jobs.retry import observing
 from weblake.loads import load, load_request
 from weblake.loads.crawl_costs import PossibleCost, find_possible_cost
 from weblake.loads.load_request import LoadRequest, Naming
@@ -68,10 +70,13 @@ def test_an_unlimited_crawl_warns_before_its_start_and_not_after_it(
 ) -> None:
     said: list[tuple[str, int]] = []
 
-    def noted(message: str) -> None:
-        said.append((message, sum(request["method"] == "POST" for request in lab.service.requests())))
+    def noted(event: Event) -> None:
+        if isinstance(event, LoadMessage):
+            said.append((event.text, sum(request["method"] == "POST" for request in lab.service.requests())))
 
-    load.start_load(lab.client, lab.dataset, crawl(), on_message=noted)
+    with observing(lab.client, noted):
+        load.start_load(lab.client, lab.dataset, crawl())
+    caplog.clear()
     ((message, starts),) = said
     assert "up to 10,000 credits. Give a `limit`, or `max_credits`." in message
     assert starts == 0
@@ -82,13 +87,12 @@ def test_an_unlimited_crawl_warns_before_its_start_and_not_after_it(
     assert "up to 10,000 credits" in caplog.text
 
 
-def test_a_crawl_with_a_void_start_warns_again(lab: LandingLab) -> None:
-    said: list[str] = []
+def test_a_crawl_with_a_void_start_warns_again(lab: LandingLab, caplog: pytest.LogCaptureFixture) -> None:
     lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
     with pytest.raises(WeblakeError):
-        load.start_load(lab.client, lab.dataset, crawl(), on_message=said.append)
-    load.start_load(lab.client, lab.dataset, crawl(), on_message=said.append)
-    assert len(said) == 2
+        load.start_load(lab.client, lab.dataset, crawl())
+    load.start_load(lab.client, lab.dataset, crawl())
+    assert caplog.text.count("up to 10,000 credits") == 2
 
 
 def test_a_load_whose_start_was_refused_is_not_started_for_more_than_a_new_limit(lab: LandingLab) -> None:

@@ -22,10 +22,12 @@ from weblake import Terms, errors
 from weblake.dataset import root
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Job
+from weblake.events import Event, StatusPolled
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef, get_status
+from weblake.jobs.retry import observing
 from weblake.loads import generations, intents, load, load_request
-from weblake.loads.load_request import ProgressCallbacks, Task
+from weblake.loads.load_request import Task
 from weblake_service.page_failure import PageFailure
 
 
@@ -334,13 +336,14 @@ def test_the_deadline_of_a_job_does_not_count_the_time_before_its_start(
     lab.web.held.add(URLS[2])
     polls: list[object] = []
 
-    def second_poll(poll: object) -> None:  # no second one follows if the time limit has passed
-        polls.append(poll)
-        if len(polls) == 2:
-            lab.release()
+    def second_poll(event: Event) -> None:  # no second one follows if the time limit has passed
+        if isinstance(event, StatusPolled):
+            polls.append(event)
+            if len(polls) == 2:
+                lab.release()
 
-    callbacks = ProgressCallbacks(on_poll=second_poll)
-    assert load.land(lab.client, lab.dataset, lab.placed(CLEAR, terms), terms, callbacks).receipt.complete
+    with observing(lab.client, second_poll):
+        assert load.land(lab.client, lab.dataset, lab.placed(CLEAR, terms), terms).receipt.complete
     assert (lab.started, lab.choose(RETRY, terms)) == (1, 0)
 
 

@@ -40,23 +40,22 @@ def collect(
 
     def find(part: Part) -> Metadata:
         load_id = load_ids[part.key] = _load_to_collect(step, part, job_key)
+        step.parts_of_loads[load_id] = part
         stopping.open[load_id] = None
         state = orchestration.LoadState(step.dataset, load_id)
         if len(step.parts) > 1 and state.landed is None:
             job = state.job
             if job is not None and job.kind in orchestration.JOB_KINDS:
-                waits[part.key] = step.waiting_job(job, progress[part.key])
+                waits[part.key] = step.waiting_job(part, job)
         return {}
 
     def finish(part: Part) -> Metadata:
         load_id = load_ids[part.key]
-        callbacks = progress[part.key].callbacks()
-        landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, callbacks)
+        landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms)
         stopping.open.pop(load_id)
         return step.record_landing(part, landing, load_id)
 
     with translate_errors(context), step.stopping() as stopping:
-        progress = step.progress(stopping)
         unknown = step.run_each(find).failed
         outcome = step.run_each(finish, unknown, waits)
     yield from step.results(outcome)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -51,25 +50,20 @@ def land(
                     load_request,
                     max_credits=step.terms.max_credits,
                     ends_at=time.monotonic() + step.terms.timeout_s,
-                    on_message=partial(step.warn, part),
                 )
                 intent, job, _ = started_loads[part.key]
                 step.log_job(part, intent, job)
-                waits[part.key] = step.waiting_job(job, progress[part.key])
+                waits[part.key] = step.waiting_job(part, job)
         return {}
 
     def finish(part: Part) -> Metadata:
         load_request = load_requests[part.key]
-        callbacks = progress[part.key].callbacks()
         known = started_loads.get(part.key)
-        landing = orchestration.land(
-            weblake.client, step.dataset, load_request, step.terms, callbacks, started_load=known
-        )
+        landing = orchestration.land(weblake.client, step.dataset, load_request, step.terms, started_load=known)
         stopping.open.pop(load_request.load_id, None)
         return step.record_landing(part, landing, load_request.load_id)
 
     with translate_errors(context), step.stopping() as stopping:
-        progress = step.progress(stopping)
         unstarted = step.run_each(start_job).failed
         outcome = step.run_each(finish, unstarted, waits)
     yield from step.results(outcome)
@@ -95,7 +89,6 @@ def start(
             load_request,
             max_credits=step.terms.max_credits,
             ends_at=time.monotonic() + step.terms.timeout_s,
-            on_message=partial(step.warn, part),
         )
         url = step.log_job(part, intent, job)
         deadline = job.at_seconds() + step.terms.timeout_s

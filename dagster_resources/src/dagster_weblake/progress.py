@@ -1,68 +1,41 @@
-"""Progress of a waiting run in its log: a message at changes and at intervals.
+"""Progress of a running step in its log.
 
 Nothing is reported on the asset's page before the load has landed: observations would hide the materializations there.
 """
 
 from __future__ import annotations
 
-import time
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import dagster as dg
 
-from dagster_weblake.metadata.text_format import amount, number
 from dagster_weblake.templates import Part
 from weblake import events, orchestration
-
-#: Seconds between two messages about a job that goes on.
-EVERY_S = 30.0
-#: An upper bound for any count of pages.
-_LARGEST = 2**53
 
 
 @dataclass(slots=True)
 class Progress:
-    """Logs the progress of one load of one asset partition."""
+    """An observer that logs the progress of each partition of a step."""
 
     context: dg.AssetExecutionContext
-    part: Part
-    #: Called at each poll.
+    #: The partition of each load and of each job, by id.
+    parts: Mapping[str, Part]
+    #: Called at each poll; its interrupt ends the wait.
     check: Callable[[], None]
-    _status: object = None
-    _done: object = None
-    _at: float = float("-inf")
+    _logs: dict[str | None, orchestration.ProgressLog] = field(default_factory=dict)
 
-    def callbacks(self) -> orchestration.ProgressCallbacks:
-        """Return the callbacks by which the core reports progress."""
-        return orchestration.ProgressCallbacks(
-            on_poll=self._polled, on_message=lambda message: self.context.log.warning(f"{self.part}{message}")
-        )
+    def __call__(self, event: events.Event) -> None:
+        """Log an event of a load."""
+        if isinstance(event, events.StatusPolled):
+            self.check()
+        ids = (str(event.load_id), str(getattr(event, "job_id", None)))
+        part = next((self.parts[each] for each in ids if each in self.parts), Part())
 
-    def _polled(self, head: Mapping[str, object]) -> None:
-        self.check()
-        status, done = head.get("status"), head.get("completed")
-        changed = status != self._status
-        due = time.monotonic() - self._at >= EVERY_S and done != self._done
-        if not changed and not due:
-            return
-        self._status, self._done, self._at = status, done, time.monotonic()
-        message = progress_of(head)
-        if message:
-            self.context.log.info(f"{self.part}The job: {message}")
+        def log(level: int, message: str) -> None:
+            self.context.log.log(level, f"{part}{message}")
 
-
-def progress_of(head: Mapping[str, object]) -> str:
-    """Return a message about a job from the head of a poll; values of a wrong type are left out."""
-    parts: list[str] = []
-    status = head.get("status")
-    if isinstance(status, str) and status.strip():
-        parts.append(f"status {events.known_status(status)}")
-    for name in ("total", "completed"):
-        count = head.get(name)
-        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _LARGEST:
-            parts.append(f"{name} {number(count)}")
-    used = amount(head.get("creditsUsed"))
-    if used is not None and used >= 0:
-        parts.append(f"credits used {number(used)}")
-    return ", ".join(parts)
+        if isinstance(event, events.LoadMessage):
+            log(logging.WARNING, event.text)
+        self._logs.setdefault(part.key, orchestration.ProgressLog(log))(event)

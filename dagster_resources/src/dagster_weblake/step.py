@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from textwrap import shorten
@@ -60,6 +60,8 @@ class Step:
     owns_job: bool = True
     #: The placed requests that this step lands, by partition. Their returns are recorded.
     load_requests: dict[str | None, LoadRequest] = field(default_factory=dict)
+    #: The partition of each load and of each job, by id.
+    parts_of_loads: dict[str, Part] = field(default_factory=dict)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -81,19 +83,20 @@ class Step:
         """Return the partitions of this step; one without a key if the asset has none."""
         return parts_of(self.context, self.key)
 
-    def stopping(self) -> AbstractContextManager[InterruptHandler]:
-        """Return the context manager that decides about the jobs when the step is stopped."""
-        return InterruptHandler(self.context, self.weblake.get_client, self.dataset).watching()
+    @contextmanager
+    def stopping(self) -> Iterator[InterruptHandler]:
+        """Return a context manager that logs the progress, and decides about the jobs when the step is stopped."""
+        handler = InterruptHandler(self.context, self.weblake.get_client, self.dataset)
+        progress = Progress(self.context, self.parts_of_loads, handler.check)
+        with handler.watching(), orchestration.observing(self.weblake.client, progress):
+            yield handler
 
-    def progress(self, stopping: InterruptHandler) -> dict[str | None, Progress]:
-        """Return what logs the progress of each partition."""
-        return {part.key: Progress(self.context, part, stopping.check) for part in self.parts}
-
-    def waiting_job(self, job: Job, progress: Progress) -> orchestration.WaitingJob:
-        """Return the job of a load with the deadline that applies to it."""
+    def waiting_job(self, part: Part, job: Job) -> orchestration.WaitingJob:
+        """Return the job of a partition with the deadline that applies to it."""
+        self.parts_of_loads[job.job_id] = part
         age_s = job.age_s() if self.terms.ends_job else 0.0
         until = time.monotonic() + self.terms.timeout_s - age_s
-        return orchestration.WaitingJob(orchestration.JobRef(job.kind, job.job_id), until, progress.callbacks().on_poll)
+        return orchestration.WaitingJob(orchestration.JobRef(job.kind, job.job_id), until)
 
     def load_request(self, part: Part, key: dg.AssetKey | None = None) -> LoadRequest:
         """Return the load request for a partition of this asset, or of another one for which this one starts jobs."""
@@ -107,9 +110,11 @@ class Step:
             found = orchestration.recorded_request(self.weblake.client, self.dataset, task, self.terms)
             if found is None:
                 raise
-            self.warn(part, f"{error} The job of load {found.load_id} was started before, and lands.")
-            return found
-        return orchestration.place(self.weblake.client, self.dataset, load_request, task, self.terms)
+            self.context.log.warning(f"{part}{error} The job of load {found.load_id} was started before, and lands.")
+        else:
+            found = orchestration.place(self.weblake.client, self.dataset, load_request, task, self.terms)
+        self.parts_of_loads[found.load_id] = part
+        return found
 
     def _request_of(self, part: Part) -> LandingRequest:
         """Return the request of a partition, with its own URLs if an input has those of several partitions."""
@@ -123,10 +128,6 @@ class Step:
         url = self.weblake.job_url(job.kind, job.job_id, has_console=bool(intent.replay))
         self.context.log.info(f"{part}Job {job.job_id} of load {job.load_id}: {url}")
         return url
-
-    def warn(self, part: Part, message: str) -> None:
-        """Write a warning about one partition to the log."""
-        self.context.log.warning(f"{part}{message}")
 
     def job_url(self, receipt: Receipt) -> str:
         """Return the address of a load's job; empty where it has none."""

@@ -5,6 +5,7 @@ The modules of the commands import what they need when a command runs, so that `
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -71,8 +72,9 @@ def _commands() -> Callable[..., object]:
 def _run(commands: Callable[..., object]) -> None:
     from weblake.cli.app import BAD_USAGE, FAILED, Interrupted
     from weblake.cli.remedies import in_command_line_terms
-    from weblake.output import show_error
+    from weblake.output import WARNINGS, show_error
 
+    logging.getLogger("weblake").addHandler(WARNINGS)
     try:
         with in_command_line_terms():
             commands(prog_name="weblake")

@@ -33,12 +33,14 @@ from weblake.cli.orphans import MAX_CHARS, in_place_of_new, unreadable_text
 from weblake.compat import read_time
 from weblake.credentials import one_line
 from weblake.errors import FixRequest, InvalidOption, WeblakeError
+from weblake.events import Event, LoadEnd
+from weblake.observers import combine
 
 if TYPE_CHECKING:
     from weblake.client import Client
     from weblake.dataset.history import HistoryEntry
     from weblake.dataset.root import Dataset, LandedLoad
-    from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
+    from weblake.loads.load_request import LoadRequest, Terms
 
 Detach = Annotated[bool, typer.Option("--detach", help="Start the job, print its id, and exit without waiting.")]
 
@@ -211,7 +213,8 @@ def _land(
         if detach:
             _detach(client, dataset, request, terms, as_json)
             return
-        landing = run_with_progress(dataset, request, partial(load.land, client, dataset, request, terms), as_json)
+        work = partial(load.land, client, dataset, request, terms)
+        landing = run_with_progress(client, dataset, request, work, as_json)
     show_if_old(landing, request)
     if as_json:
         output.show_json(landing.receipt.to_dict())
@@ -220,27 +223,27 @@ def _land(
 
 
 def run_with_progress(
-    dataset: Dataset, request: LoadRequest, work: Callable[[ProgressCallbacks], LandedLoad], quiet: bool
+    client: Client, dataset: Dataset, request: LoadRequest, work: Callable[[], LandedLoad], quiet: bool
 ) -> LandedLoad:
     """Run a load with a progress bar; Ctrl-C, SIGTERM and SIGHUP raise Interrupted, and its job continues."""
     from weblake.cli.interrupts import exit_on_termination
+    from weblake.jobs.retry import observing
 
     job: list[str] = []
+
+    def note_job(event: Event) -> None:
+        if isinstance(event, LoadEnd) and event.job_id is not None:
+            job.append(event.job_id)
+
     try:
-        with exit_on_termination(), output.load_progress(request.kind.replace("_", " "), quiet) as callbacks:
-
-            def on_start(job_id: str) -> None:
-                job.append(job_id)
-                callbacks.on_start(job_id)
-
-            try:
-                return work(replace(callbacks, on_start=on_start))
-            except (KeyboardInterrupt, SystemExit):
-                if not job:  # the signal may arrive between the record of the job and the call of on_start
-                    job.extend(_job_on_record(dataset, request))
-                raise
+        with (
+            exit_on_termination(),
+            output.load_progress(request.kind.replace("_", " "), quiet) as progress,
+            observing(client, combine(progress, note_job)),
+        ):
+            return work()
     except (KeyboardInterrupt, SystemExit) as end:
-        raise _interrupted_error(request, job, end) from None
+        raise _interrupted_error(request, job or _job_on_record(dataset, request), end) from None
 
 
 def _job_on_record(dataset: Dataset, request: LoadRequest) -> list[str]:

@@ -96,9 +96,8 @@ def _land_each(client: Client, requests: Sequence[LoadRequest], to: str, terms: 
     for request in requests:
         try:
             with in_command_line_terms():
-                landing = run_with_progress(
-                    dataset, request, partial(load.land, client, dataset, request, terms), as_json
-                )
+                work = partial(load.land, client, dataset, request, terms)
+                landing = run_with_progress(client, dataset, request, work, as_json)
         except WeblakeError as error:
             exit_code = error.exit_code if isinstance(error, Interrupted) else FAILED
             known = error.receipt.to_dict() if error.receipt is not None else {"load_id": request.load_id}

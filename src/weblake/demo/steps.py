@@ -26,6 +26,7 @@ from weblake.errors import InvalidOption, StorageRefused
 from weblake.home import home
 from weblake.jobs import cancelling, usage_reports
 from weblake.jobs.polling import JobRef, get_status
+from weblake.jobs.retry import observing
 from weblake.jobs.usage_reports import Report
 from weblake.loads import load, load_request, usage
 from weblake.loads.load_request import LoadRequest, Naming, Terms
@@ -220,8 +221,11 @@ def _batch_request(demo: Demo) -> LoadRequest:
 def _land(demo: Demo, key_name: str, request: LoadRequest) -> LandedLoad:
     client = demo.clients[key_name]
     try:
-        with output.load_progress(request.kind.replace("_", " "), quiet=not output.err.is_terminal) as callbacks:
-            return load.land(client, demo.dataset, request, _TERMS, callbacks)
+        with (
+            output.load_progress(request.kind.replace("_", " "), quiet=not output.err.is_terminal) as progress,
+            observing(client, progress),
+        ):
+            return load.land(client, demo.dataset, request, _TERMS)
     except KeyboardInterrupt:
         _cancel_open_jobs(client)
         raise

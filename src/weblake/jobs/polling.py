@@ -44,8 +44,6 @@ HEAD_BYTES = 1 << 16
 #: Maximum size of a first chunk that a poll reads to its end, in bytes; most chunks have ten million.
 MAX_KEPT_BYTES = 32 << 20
 
-Progress = Callable[[Mapping[str, object]], None]
-
 
 class OverBudget(Exception):
     """A running job has used more credits than its limit; the caller decides whether to cancel it."""
@@ -91,8 +89,6 @@ class WaitingJob:
     job: JobRef
     #: Deadline in monotonic seconds.
     until: float
-    #: Called with the head of each response.
-    progress: Progress = lambda head: None
 
 
 def wait_for_any(
@@ -149,7 +145,6 @@ def wait_for_any(
                 continue
             seen.add(index)
             retry.observe(_polled_event(each.job, head.fields))
-            each.progress(head.fields)
             if is_over(head.fields, max_credits):
                 return index
         left = min(each.until for each in jobs) - (yield from now())
@@ -179,7 +174,6 @@ def wait(
     first_s: float = FIRST_POLL_S,
     poll_s: float = LAST_POLL_S,
     max_credits: float | None = None,
-    progress: Progress | None = None,
     keep: Callable[[Response], None] | None = None,
     until_deadline: bool = False,
 ) -> Flow[dict[str, object]]:
@@ -193,7 +187,6 @@ def wait(
         first_s: Seconds between the first two polls; the pauses grow from there.
         poll_s: Maximum seconds between polls; a random part is subtracted, so that many clients do not poll at once.
         max_credits: Maximum credits that the job may use while it runs; None for no limit.
-        progress: Called with the head of each response.
         keep: Called with the response that holds the job's first chunk, complete, if a poll found there that the job
             has ended: the caller then need not request it again.
         until_deadline: Whether DeadlineExceeded is raised at the deadline and not before, also if the service asks to
@@ -208,7 +201,7 @@ def wait(
     begun = yield from now()
     limits = _Limits(until, begun + unseen_s, first_s, poll_s, max_credits, until_deadline)
     try:
-        head = yield from _poll_until_ended(job, retry, limits, progress, keep)
+        head = yield from _poll_until_ended(job, retry, limits, keep)
     except (WeblakeError, OverBudget) as error:
         retry.observe(_wait_event(job, type(error).__name__, (yield from now()) - begun))
         raise
@@ -224,7 +217,6 @@ def _poll_until_ended(
     job: JobRef,
     retry: Retry,
     limits: _Limits,
-    progress: Progress | None,
     keep: Callable[[Response], None] | None,
 ) -> Flow[dict[str, object]]:
     operation = _head_operation(job, keep)
@@ -248,8 +240,6 @@ def _poll_until_ended(
         if head is not None:
             seen = True
             retry.observe(_polled_event(job, head.fields))
-            if progress is not None:
-                progress(head.fields)
             if models.is_terminal(head.fields.get("status")):
                 return dict(head.fields)
             if over_budget(head.fields, limits.max_credits):

@@ -6,12 +6,14 @@ connection was refused, or the service responded with 429. loads/starts.py decid
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +23,7 @@ from weblake.api.operation import Operation
 from weblake.api.start_responses import Verdict, verdict
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, RetryLater, WeblakeError
 from weblake.events import Observer, RetryScheduled
-from weblake.observers import log_event
+from weblake.observers import combine, log_event
 from weblake.remedies import Remedy
 from weblake.steps import Flow, NoResponse, Request, Response, now, send, sleep
 
@@ -131,6 +133,10 @@ class Retry:
     jitter: Callable[[], float] = random.random
     #: Called with each event of the client.
     observe: Observer = log_event
+
+    def observed_by(self, observer: Observer) -> Retry:
+        """Return these rules, budget included, with another observer besides the client's own."""
+        return dataclasses.replace(self, observe=combine(self.observe, observer))
 
     def call(self, operation: Operation[T], policy: RetryPolicy | None = None) -> Flow[T]:
         """Send an operation, retry it if the policy allows, and return the decoded value of its response.
@@ -281,3 +287,20 @@ def _final_error(reply: Response | NoResponse, error: WeblakeError, operation: O
 def may_have_effect(reply: Response | NoResponse, error: WeblakeError) -> bool:
     """Return whether a start with this outcome may have had an effect: true without evidence of the contrary."""
     return verdict(reply, error) in (Verdict.OPEN, Verdict.STOPPED)
+
+
+class HasRetry(Protocol):
+    """A client."""
+
+    retry: Retry
+
+
+@contextmanager
+def observing(client: HasRetry, observer: Observer) -> Iterator[None]:
+    """Return a context manager in which an observer gets the events of a client, besides the client's own."""
+    before = client.retry
+    client.retry = before.observed_by(observer)
+    try:
+        yield
+    finally:
+        client.retry = before

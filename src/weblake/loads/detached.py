@@ -10,17 +10,11 @@ from weblake.dataset.root import Dataset, LandedLoad
 from weblake.errors import AskPerson, JobGone
 from weblake.loads import load
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
+from weblake.loads.load_request import LoadRequest, Terms
 from weblake.remedies import Remedy
 
 
-def collect(
-    client: FlowRunner,
-    dataset: Dataset,
-    load_id: str,
-    terms: Terms | None = None,
-    callbacks: ProgressCallbacks | None = None,
-) -> LandedLoad:
+def collect(client: FlowRunner, dataset: Dataset, load_id: str, terms: Terms | None = None) -> LandedLoad:
     """Wait for a load that was started by `intents.start_load`, land it, and return it; otherwise as `load.land`.
 
     Raises:
@@ -31,7 +25,7 @@ def collect(
     """
     request = _request_of(dataset, load_id)
     try:
-        return load.land(client, dataset, request, terms, callbacks)
+        return load.land(client, dataset, request, terms)
     except JobGone as error:
         intent = dataset.ledger.intent(load_id)
         service = None if intent is None else dataset.ledger.service_of(intent)

@@ -16,7 +16,7 @@ from weblake.errors import StorageRefused, WeblakeError
 from weblake.loads import list_sources, sent_lists, starts
 from weblake.loads.crawl_costs import find_possible_cost
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import LoadRequest, check_cost, note
+from weblake.loads.load_request import LoadRequest, check_cost
 from weblake.loads.preflight import Preflight, check_service
 from weblake.remedies import Remedy
 
@@ -32,13 +32,12 @@ def start_load(
     max_credits: float | None = None,
     until: float | None = None,
     ends_at: float | None = None,
-    on_message: Callable[[str], None] = note,
 ) -> StartedLoad:
     """Record the intent and start its job, or return the job that an earlier run started.
 
     `until` is the deadline of the reads before and after a start, up to which they wait for a pause that the service
     names; `ends_at` is the load's time limit, which ends the start, too. Both are in monotonic seconds.
-    `on_message` is called with the possible cost of a crawl without a limit, before its start.
+    The client's observer gets the possible cost of a crawl without a limit as a LoadMessage, before its start.
 
     Raises:
         CreditsExhausted: The job is not started yet, and would cost more than `max_credits`.
@@ -47,7 +46,7 @@ def start_load(
         WeblakeError: The service refused the start, or it is unknown whether the job was started.
     """
     with _complete_remedies(dataset, request):
-        intent, is_new = _find_or_record_intent(client, dataset, request, max_credits, until, on_message)
+        intent, is_new = _find_or_record_intent(client, dataset, request, max_credits, until)
         ledger = dataset.ledger
         if request.start is None:
             assert request.job_id is not None
@@ -79,7 +78,6 @@ def _find_or_record_intent(
     request: LoadRequest,
     max_credits: float | None,
     until: float | None,
-    on_message: Callable[[str], None],
 ) -> tuple[Intent, bool]:
     """Return the intent of a load, and whether this call has recorded it; check the cost of a start that is to come."""
     ledger = dataset.ledger
@@ -89,7 +87,8 @@ def _find_or_record_intent(
             check_cost(request.pages, request.price, max_credits)
     possible = find_possible_cost(client, dataset, request)
     if possible is not None:
-        on_message(f"{possible} Give a `limit`, or `max_credits`.")
+        text = f"{possible} Give a `limit`, or `max_credits`."
+        client.retry.observe(events.LoadMessage(load_id=request.load_id, text=text))
     intent = ledger.intent(request.load_id)
     if intent is not None:
         return intent, False

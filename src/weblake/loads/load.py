@@ -38,7 +38,7 @@ from weblake.loads.completeness import (
 )
 from weblake.loads.download import FlowRunner
 from weblake.loads.intents import StartedLoad, complete_remedy, start_load
-from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
+from weblake.loads.load_request import LoadRequest, Terms
 from weblake.loads.staging import Identity, Staged, stage_document, stage_job
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
@@ -55,7 +55,6 @@ def land(
     dataset: Dataset,
     request: LoadRequest,
     terms: Terms | None = None,
-    callbacks: ProgressCallbacks | None = None,
     *,
     started_load: StartedLoad | None = None,
 ) -> LandedLoad:
@@ -73,12 +72,10 @@ def land(
         WeblakeError: Any other error; the same call resumes the load.
     """
     known = Receipt(load_id=request.load_id, kind=request.kind, job_id=request.job_id)
-    callbacks = callbacks or ProgressCallbacks()
 
-    def on_start(job_id: str) -> None:
+    def on_job(job_id: str) -> None:
         nonlocal known
         known = replace(known, job_id=job_id)
-        callbacks.on_start(job_id)
 
     observe, begun = client.retry.observe, time.monotonic()
     with events.of_load(request.load_id):
@@ -86,9 +83,7 @@ def land(
         failure: BaseException | None = None
         try:
             observe(events.LoadStarted(kind=request.kind))
-            landing = _land(
-                client, dataset, request, terms or Terms(), replace(callbacks, on_start=on_start), started_load
-            )
+            landing = _land(client, dataset, request, terms or Terms(), on_job, started_load)
             return landing
         except BaseException as error:
             failure = error
@@ -159,7 +154,7 @@ def _land(
     dataset: Dataset,
     request: LoadRequest,
     terms: Terms,
-    callbacks: ProgressCallbacks,
+    on_job: Callable[[str], None],
     started_load: StartedLoad | None = None,
 ) -> LandedLoad:
     until = time.monotonic() + terms.timeout_s
@@ -167,22 +162,14 @@ def _land(
         earlier = find_landed(dataset, request, terms)
         if earlier is not None:
             return earlier
-        started_load = start_load(
-            client,
-            dataset,
-            request,
-            max_credits=terms.max_credits,
-            until=until,
-            ends_at=until,
-            on_message=callbacks.on_message,
-        )
+        started_load = start_load(client, dataset, request, max_credits=terms.max_credits, until=until, ends_at=until)
     intent, job, document = started_load
-    callbacks.on_start(job.job_id)
+    on_job(job.job_id)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - job.age_s()
     original = _job_as_started(dataset, request, job)
     try:
-        sent = sent_lists.list_of_job(dataset, request, intent, original, callbacks.on_message)
+        sent = sent_lists.list_of_job(dataset, request, intent, original, client.retry.observe)
     except StorageRefused:
         earlier = find_landed(dataset, request, terms)  # another process may have landed it and removed the list
         if earlier is None:
@@ -199,7 +186,6 @@ def _land(
             reconciler,
             scratch,
             until=until,
-            on_chunk=callbacks.on_chunk,
             first=found.pop() if found else None,
         )
         passed = (late, used)
@@ -214,7 +200,7 @@ def _land(
             raw = _read_document(client, job, document)
             staged = stage_document(_identity(intent, job), Reconciler(request.submitted), scratch, raw)
             return _publish_or_refuse(client, dataset, intent, staged, terms)
-        used = _wait_for_end(client, dataset, request, job, terms, callbacks, until, found.append)
+        used = _wait_for_end(client, dataset, request, job, terms, until, found.append)
         late = time.monotonic() >= until
         if terms.ends_job or terms.reads_late:  # the time limit applies to the job only; its results are landed anyway
             until = max(until, time.monotonic() + GRACE_S)
@@ -275,7 +261,6 @@ def _wait_for_end(
     request: LoadRequest,
     job: Job,
     terms: Terms,
-    callbacks: ProgressCallbacks,
     until: float,
     keep: Callable[[Response], None],
 ) -> float:
@@ -292,7 +277,6 @@ def _wait_for_end(
         unseen_s=unseen,
         poll_s=terms.poll_s,
         max_credits=terms.max_credits,
-        progress=callbacks.on_poll,
         keep=keep,
         until_deadline=terms.ends_job,
     )
@@ -308,9 +292,7 @@ def _wait_for_end(
     until = max(until, time.monotonic() + GRACE_S)
     record_stopped(dataset, job.load_id, terms, used)
     _cancel(client, ref, until)
-    client.run(
-        wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=callbacks.on_poll, keep=keep)
-    )
+    client.run(wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, keep=keep))
     return used
 
 

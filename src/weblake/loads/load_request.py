@@ -5,7 +5,6 @@ A load request is the identity of a load and the function that starts its job; t
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -163,24 +162,6 @@ class Terms:
             raise InvalidOption(f"The time limit is {self.timeout_s} s.", hint="Give a number of seconds above 0.")
         if not self.poll_s > 0:  # without a pause between polls the wait would be a busy loop
             raise InvalidOption(f"The interval of polls is {self.poll_s} s.", hint="Give a number of seconds above 0.")
-
-
-#: Default of `on_message`: logs the message as a warning.
-note: Callable[[str], None] = logging.getLogger("weblake.landing").warning
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressCallbacks:
-    """Functions that are called with a load's progress, in the thread that lands it."""
-
-    #: Called with the head of each poll response: status, total, completed, creditsUsed.
-    on_poll: Callable[[Mapping[str, object]], None] = lambda head: None
-    #: Called with the number of documents stored so far.
-    on_chunk: Callable[[int], None] = lambda stored: None
-    #: Called with the job's id, as soon as it is recorded.
-    on_start: Callable[[str], None] = lambda job_id: None
-    #: Called with a message for users about this load, for example that its list of URLs has changed since its start.
-    on_message: Callable[[str], None] = note
 
 
 @dataclass(frozen=True, slots=True)

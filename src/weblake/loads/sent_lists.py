@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 
@@ -23,6 +23,7 @@ from weblake.dataset.identity import job_load_id
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
+from weblake.events import LoadMessage, Observer
 from weblake.loads.load_request import LoadRequest
 from weblake.remedies import Remedy
 from weblake.storage import Storage
@@ -95,30 +96,32 @@ def digest_of_request(request: LoadRequest) -> str | None:
 
 
 def list_of_job(
-    dataset: Dataset, request: LoadRequest, intent: Intent, job: Job, on_message: Callable[[str], None]
+    dataset: Dataset, request: LoadRequest, intent: Intent, job: Job, observe: Observer
 ) -> tuple[str, ...] | None:
     """Return the list of URLs that the job was started with, or None if only the service knows it.
+
+    `observe` gets a LoadMessage if the request is another one than that of the job.
 
     Raises:
         StorageRefused: The stored list is missing or damaged.
     """
     if request.kind != "batch_scrape":
         if request.start is not None and job.request_sha256 not in (None, request.request_sha):
-            on_message(f"Load {request.load_id}: the request {CHANGED}.")
+            observe(LoadMessage(text=f"Load {request.load_id}: the request {CHANGED}."))
         return request.submitted
     urls = request.submitted
     if job.urls is None:
         return None
     if urls is not None and digest_of(urls) == job.urls:
         if job.request_sha256 != request.request_sha:
-            on_message(f"Load {request.load_id}: the request {CHANGED}.")
+            observe(LoadMessage(text=f"Load {request.load_id}: the request {CHANGED}."))
         return urls
     if urls is not None:
-        on_message(f"Load {request.load_id}: the list {CHANGED}.")
+        observe(LoadMessage(text=f"Load {request.load_id}: the list {CHANGED}."))
     try:
         return read(dataset.storage, job.load_id, job.urls)
     except StorageRefused as error:
         if request.load_id != job_load_id(request.kind, job.job_id):
             raise
-        on_message(f"{error.message} The job is accounted for by what the service attempted.")
+        observe(LoadMessage(text=f"{error.message} The job is accounted for by what the service attempted."))
         return None  # the remedy of this error is to land the job by its id

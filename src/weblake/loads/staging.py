@@ -6,8 +6,7 @@ Memory use is a few chunks and one row group, however large the job is; the next
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,8 +29,6 @@ from weblake.steps import Response
 EXPIRED = "expired"
 #: JSON bytes of the documents of a batch.
 BATCH_BYTES = 4 << 20
-#: Seconds after which progress is reported even if no row group is full.
-REPORT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,6 @@ def stage_job(
     scratch: Path,
     *,
     until: float,
-    on_chunk: Callable[[int], None] | None = None,
     first: Response | None = None,
 ) -> Staged:
     """Download a job's chunks and errors into a file on scratch, and return the staged load.
@@ -77,7 +73,6 @@ def stage_job(
         reconciler: Counts the documents; it has the list of submitted URLs.
         scratch: A directory that only this load uses.
         until: Deadline in monotonic seconds.
-        on_chunk: Called with the number of documents read so far.
         first: The response with the first chunk, if the caller already has it.
 
     Raises:
@@ -89,18 +84,12 @@ def stage_job(
     rows = _Rows(identity, reconciler, scratch / "documents.parquet")
     with rows.file:
         try:
-            seen = time.monotonic()
             for chunk in download.chunks():
                 before = rows.taken
                 for document in rows.parse_all(chunk):
                     rows.take(document)
                 download.pager.record_new(rows.taken - before)
-                if on_chunk is not None and time.monotonic() - seen >= REPORT_S:
-                    on_chunk(rows.taken)
-                    seen = time.monotonic()
             rows.flush()
-            if on_chunk is not None:
-                on_chunk(rows.taken)
             errors = download.errors()
         except JobGone as gone:
             rows.flush()

@@ -14,11 +14,10 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
-from airflow_provider_weblake.observing import ProgressLog
 from airflow_provider_weblake.remedies import AIRFLOW
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_argument
 from airflow_provider_weblake.storage import dataset_of_task
-from weblake import options
+from weblake import options, orchestration
 from weblake.errors import InvalidOption, in_terms_of
 
 if TYPE_CHECKING:
@@ -63,8 +62,11 @@ class WeblakeOperator(BaseOperator):
     def service(self) -> Iterator[Client]:
         """Return a context manager for a client, whose errors are worded for Airflow and whose progress is logged."""
         named = f"the connection of this path (`to` is {getattr(self, 'to', None)}), or in the worker's environment"
-        with in_terms_of(replace(AIRFLOW, storage_keys=named)), self.hook.get_conn() as client:
-            client.retry = ProgressLog(self.log).observing(client.retry)
+        with (
+            in_terms_of(replace(AIRFLOW, storage_keys=named)),
+            self.hook.get_conn() as client,
+            orchestration.observing(client, orchestration.ProgressLog(self.log.log)),
+        ):
             yield client
 
 

@@ -129,9 +129,8 @@ class LandingOperator(DatasetOperator):
     def land(
         self, client: Client, load: Load, terms: Terms, started_load: orchestration.StartedLoad | None = None
     ) -> LandedLoad:
-        """Land the load and return it; notices about it go to the task's log."""
-        callbacks = orchestration.ProgressCallbacks(on_message=self.log.warning)
-        return orchestration.land(client, load.dataset, load.request, terms, callbacks, started_load=started_load)
+        """Land the load and return it."""
+        return orchestration.land(client, load.dataset, load.request, terms, started_load=started_load)
 
     def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
         """Return the load that this execution is for."""
@@ -307,7 +306,6 @@ class JobOperator(LandingOperator):
                 load.request,
                 max_credits=load.terms.max_credits,
                 ends_at=time.monotonic() + load.terms.timeout_s,
-                on_message=self.log.warning,
             )
             intent, job, _ = started_load
             self._report_started(context, intent, job)

@@ -14,7 +14,6 @@ from airflow.triggers.base import StartTriggerArgs
 from airflow_provider_weblake.features import TASKS_IN_TRIGGERER, AirflowException, AirflowFailException, conf
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
-from airflow_provider_weblake.observing import ProgressLog
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
 from airflow_provider_weblake.storage import can_defer
@@ -109,8 +108,8 @@ class JobSensor(BaseSensorOperator):
         )
 
     @cached_property
-    def _progress(self) -> ProgressLog:
-        return ProgressLog(self.log)
+    def _progress(self) -> orchestration.ProgressLog:
+        return orchestration.ProgressLog(self.log.log)
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll the job once."""
@@ -120,14 +119,14 @@ class JobSensor(BaseSensorOperator):
             first, self._looked = not self._looked and self._first_look(context), True
             try:
                 with in_airflow_terms():
-                    head = client.run(orchestration.get_status(job, self._progress.observing(client.retry)))
+                    head = client.run(orchestration.get_status(job, client.retry.observed_by(self._progress)))
             except errors.JobGone as error:
                 if not first:
                     raise AirflowFailException(str(error)) from error
                 self.log.info("Not there yet: %s", error)
                 return PokeReturnValue(is_done=False)
             except errors.RetryLater as error:
-                self._progress.say("trouble", f"{job} cannot be asked about now: {error}")
+                self._progress.log_trouble(f"{job} cannot be asked about now: {error}")
                 self._named = orchestration.named_pause(error)
                 return PokeReturnValue(is_done=False)
         if not orchestration.is_over(head):

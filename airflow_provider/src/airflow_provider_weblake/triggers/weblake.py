@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -18,12 +18,11 @@ from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from airflow_provider_weblake.features import TRIGGERS_HEAR_KILLS
 from airflow_provider_weblake.hooks.shared import shared_client
-from airflow_provider_weblake.observing import ProgressLog
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import ACTIVE_STATES, astate_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
 from airflow_provider_weblake.triggers.stored import check_interval, error_text, event_of, serialized
-from weblake import aio, errors, orchestration
+from weblake import aio, errors, events, orchestration
 
 if TYPE_CHECKING:
     from weblake import AsyncClient
@@ -84,7 +83,7 @@ class WeblakeJobTrigger(BaseTrigger):
         #: The counts of the last response; and whether one came since the connection was read.
         self._head: dict[str, object] = {}
         self._answered = False
-        self._progress = ProgressLog(self.log)
+        self._progress = orchestration.ProgressLog(self.log.log)
 
     def serialize(self) -> tuple[str, dict[str, object]]:
         """Return the class path and the arguments: ids, numbers and the connection's name."""
@@ -165,13 +164,12 @@ class WeblakeJobTrigger(BaseTrigger):
                     head = await client.run(
                         orchestration.wait(
                             self._job,
-                            self._progress.observing(client.retry),
+                            client.retry.observed_by(self._observe),
                             until=until,
                             unseen_s=0.0 if self._head else UNSEEN_S,
                             first_s=min(first, self.poll_interval),
                             poll_s=self.poll_interval,
                             max_credits=self.max_credits if self.owns_job else None,
-                            progress=self._seen,
                             until_deadline=True,
                         )
                     )
@@ -183,14 +181,17 @@ class WeblakeJobTrigger(BaseTrigger):
             except errors.JobGone:
                 return "gone"
             except errors.RetryLater as error:
-                self._progress.say("trouble", f"{self._job} cannot be asked about now; it is asked again: {error}")
+                self._progress.log_trouble(f"{self._job} cannot be asked about now; it is asked again: {error}")
                 first = self.poll_interval
                 await self._pause(self.poll_interval)
 
-    def _seen(self, found: Mapping[str, object]) -> None:
-        """Keep the counts of a response."""
-        self._answered = True
-        self._head.update(found)
+    def _observe(self, event: events.Event) -> None:
+        """Log an event, and keep the counts of a poll."""
+        self._progress(event)
+        if isinstance(event, events.StatusPolled):
+            self._answered = True
+            counts = {"completed": event.completed, "total": event.total, "creditsUsed": event.credits_used}
+            self._head |= {name: count for name, count in counts.items() if count is not None}
 
     async def _stop(self, why: str) -> str:
         if self.owns_job:

@@ -281,14 +281,11 @@ class LoadState:
         return LoadState(self.dataset, self.dataset.ledger.current_load(self.load_id))
 
 
-def open_loads_of_task(dataset: Dataset, task: Task, *, others: bool = False) -> list[Orphan]:
-    """Return the loads of a task, of any run, that have not landed, oldest first; reads the whole ledger.
-
-    With `others`, return those of the other tasks of the same orchestrator instead.
-    """
+def open_loads_of_task(dataset: Dataset, task: Task) -> list[Orphan]:
+    """Return the loads of a task, of any run, that have not landed, oldest first; reads the whole ledger."""
     from weblake.loads import orphans
 
-    return orphans.open_loads_of_task(dataset, task, others=others)
+    return orphans.open_loads_of_task(dataset, task)
 
 
 def history(

@@ -77,10 +77,6 @@ def test_the_state_of_a_load_is_read_from_the_ledger(tmp_path: Path) -> None:
     assert (none.intent, none.last_start, none.job, none.landed, none.is_replaced) == (None, None, None, None, False)
     assert [each.load_id for each in orchestration.open_loads_of_task(dataset, task)] == [load_id(2)]
     assert orchestration.open_loads_of_task(dataset, replace(task, names=("another",))) == []
-    dataset.ledger.record_intent(intent(4, slot=task.slot(0, None).name, run="r", task=("graph", "task")))
-    for names, others in ((("graph", "another"), [load_id(4)]), (task.names, []), (("other", "task"), [])):
-        other = replace(task, names=names)
-        assert [each.load_id for each in orchestration.open_loads_of_task(dataset, other, others=True)] == others
     landed = [(row.receipt.load_id, row.replaced_by) for row in orchestration.history(dataset)]
     assert landed == [(load_id(0), load_id(1)), (load_id(1), None)]
     assert [row.receipt.load_id for row in orchestration.history(dataset, load_id(0))] == [load_id(1)]

@@ -11,7 +11,7 @@ import pytest
 from gated_site import GatedSite
 
 import weblake
-from dagster_weblake.reading.io_manager import WeblakeParquetIOManager
+from dagster_weblake.reading import WeblakeParquetIOManager
 from weblake import orchestration
 from weblake.testing import WeblakeService
 

@@ -1,6 +1,7 @@
-"""Tests of the checks, each passing and failing for a real reason, on real loads."""
+"""Tests of the checks, each passing and failing for a real reason, on real loads and reports."""
 
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from dagster_weblake.checks import build_document_checks, build_usage_checks, bu
 from dagster_weblake.checks.findings import CHECKS
 from dagster_weblake.metadata import definition_metadata, load_metadata
 from weblake import orchestration
+from weblake.api.models import UsagePeriod
 from weblake.errors import InvalidOption
+from weblake.jobs.usage_reports import Report
 from weblake.testing import WeblakeService
 
 Landing = tuple[orchestration.Dataset, orchestration.LandedLoad]
@@ -99,18 +102,6 @@ def test_two_addresses_of_one_page_are_duplicates(weblake_service: WeblakeServic
     assert passed(lab.check(docs, build_document_checks(docs, max_duplicate_urls=2)))["duplicate_urls"]
 
 
-def test_the_most_frequent_duplicate_urls_are_named(weblake_service: WeblakeService, site, lab: Lab) -> None:
-    landing = landed(weblake_service, lab.root, site.pages(1))
-    docs = asset_of(lambda: landing)
-    path, rows = documents_of(landing), pq.read_table(documents_of(landing)).to_pylist()
-    urls = [f"https://example.com/{n}" for n in range(40) for _ in range(n + 1)] + [None, None]
-    pq.write_table(pa.Table.from_pylist([rows[0] | {"url": url} for url in urls], schema=pq.read_schema(path)), path)
-    found = lab.run(docs, build_document_checks(docs))["duplicate_urls"]
-    assert found.metadata["duplicate_urls"].value == sum(range(40))
-    named = str(found.metadata["first_duplicates"].value).splitlines()[2:]
-    assert named == [f"| `https://example.com/{n}` | {n + 1} |" for n in range(39, 29, -1)]
-
-
 def lengthen(path: Path) -> None:
     """Another file with the same columns and more rows."""
     table = pq.read_table(path)
@@ -158,25 +149,13 @@ def test_damage_to_the_file_is_detected(
     harm(documents_of(landing))
     found = lab.check(docs, checks)
     assert {name for name, each in found.items() if not each.passed} == failing
+    if harm is widen:
+        differences = str(found["schema_matches"].metadata["differences"].value)
+        assert "| `status_code` | `int64` | `int32` |" in differences
+        assert "| `guessed` | `string` | `absent` |" in differences
     assert any(says in (found[name].description or "") for name in failing)
     assert all(found[name].severity == dg.AssetCheckSeverity.ERROR for name in failing)
     assert all("Traceback" not in (each.description or "") for each in found.values())
-
-
-def test_differences_are_named(weblake_service: WeblakeService, site, lab: Lab) -> None:
-    landing = landed(weblake_service, lab.root, [*site.pages(2), REFUSED_URL])
-    docs = asset_of(lambda: landing)
-    checks = build_document_checks(docs)
-    lab.run(docs, checks)
-    widen(documents_of(landing))
-    landing[0].storage.delete(next(f.path for f in landing[1].receipt.files if "page_errors" in f.path))
-    found = lab.check(docs, checks)
-    differences = str(found["schema_matches"].metadata["differences"].value)
-    assert "| `status_code` | `int64` | `int32` |" in differences
-    assert "| `guessed` | `string` | `absent` |" in differences
-    mismatches = found["receipt_matches_files"].metadata
-    assert (mismatches["files"].value, mismatches["mismatches"].value) == (2, 2)
-    assert "is gone" in str(mismatches["first_mismatches"].value)
 
 
 def test_nothing_has_landed(lab: Lab) -> None:
@@ -217,14 +196,14 @@ def test_a_load_that_is_replaced_during_the_checks_is_not_reported_as_damaged(
     weblake_service: WeblakeService, site, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docs = asset_of(lambda: landed(weblake_service, lab.root, site.pages(3), slot="docs"))
-    select = builders.loads_of
+    select = builders._loads_of
 
     def loads_of(*given: Any) -> Any:
         loads = select(*given)
         landed(weblake_service, lab.root, site.pages(4), slot="docs")  # another run
         return loads
 
-    monkeypatch.setattr(builders, "loads_of", loads_of)
+    monkeypatch.setattr(builders, "_loads_of", loads_of)
     found = lab.run(docs, build_document_checks(docs))
     assert passed(found) == dict.fromkeys(ALL, True)
     newest = list(orchestration.history(orchestration.open_dataset(lab.root)))[-1].receipt.load_id
@@ -242,22 +221,20 @@ def test_a_run_of_a_partition_checks_that_partition(weblake_service: WeblakeServ
     assert lab.check(docs, checks)["rows_above_zero"].metadata["partition"].value == "b"
 
 
-@pytest.mark.parametrize("partition", [None, "a"])
 def test_a_run_checks_its_own_load_also_if_another_run_has_landed_since(
-    weblake_service: WeblakeService, site, lab: Lab, partition: str | None
+    weblake_service: WeblakeService, site, lab: Lab
 ) -> None:
-    partitions = None if partition is None else [partition]
-    good = asset_of(lambda: landed(weblake_service, lab.root, site.pages(4)), partitions)
+    good = asset_of(lambda: landed(weblake_service, lab.root, site.pages(4)), ["a"])
 
     @dg.asset(name="docs", partitions_def=good.partitions_def, metadata=definition_metadata("documents"))
     def docs() -> Iterator[dg.MaterializeResult]:
         load = landed(weblake_service, lab.root, site.pages(1))
-        yield dg.MaterializeResult(metadata=load_metadata(*load, partitioned=partition is not None))
+        yield dg.MaterializeResult(metadata=load_metadata(*load, partitioned=True))
         # The other run's event follows this one's, before this run's checks.
-        dg.materialize([good], instance=lab.instance, partition_key=partition)
+        dg.materialize([good], instance=lab.instance, partition_key="a")
 
     checks = build_document_checks(docs, min_rows=2, checks=["rows_above_zero"])
-    found = lab.run(docs, checks, partition=partition)["rows_above_zero"]
+    found = lab.run(docs, checks, partition="a")["rows_above_zero"]
     assert (found.passed, found.metadata["rows"].value) == (False, 1)
     assert lab.check(docs, checks)["rows_above_zero"].passed
 
@@ -285,24 +262,6 @@ def test_a_run_over_many_partitions_checks_each(weblake_service: WeblakeService,
     rows, ratio = found["rows_above_zero"], found["error_ratio"]
     assert (rows.passed, rows.metadata["partition"].value, rows.metadata["loads"].value) == (False, "b", 3)
     assert (ratio.passed, ratio.metadata["loads"].value) == (True, 3)
-
-
-def test_a_blocking_check_keeps_downstream_from_running(weblake_service: WeblakeService, site, lab: Lab) -> None:
-    docs = asset_of(lambda: landed(weblake_service, lab.root, site.pages(1)))
-
-    @dg.asset(deps=[docs])
-    def report() -> None:
-        pass
-
-    checks = build_document_checks(docs, min_rows=2, blocking=True)
-    done = dg.materialize(
-        [docs, report, checks],
-        instance=lab.instance,
-        resources={"weblake": Lake(root=lab.root)},
-        raise_on_error=False,
-    )
-    assert not done.success
-    assert {event.asset_key for event in done.get_asset_materialization_events()} == {docs.key}
 
 
 def test_an_asset_is_named_in_any_way(lab: Lab) -> None:
@@ -352,11 +311,9 @@ def test_a_service_that_reports_no_credits_gives_a_warning(
 @pytest.mark.parametrize(
     "given",
     [
-        {"min_rows": -1},
         {"max_duplicate_urls": -1},
         {"max_error_ratio": 1.1},
         {"max_credits": float("nan")},
-        {"checks": ["rows"]},
         {"checks": []},
         {"checks": ["credits_under_budget"]},
     ],
@@ -364,3 +321,86 @@ def test_a_service_that_reports_no_credits_gives_a_warning(
 def test_invalid_thresholds_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(InvalidOption):
         build_document_checks("docs", **given)  # type: ignore[arg-type]
+
+
+def usage_asset() -> dg.AssetsDefinition:
+    @dg.asset(metadata=definition_metadata("usage_periods", report="credits", budget=2))
+    def usage() -> None:
+        pass
+
+    return usage
+
+
+def test_usage_is_compared_with_its_budget(weblake_service: WeblakeService, site, lab: Lab) -> None:
+    usage = usage_asset()
+    name = "usage_under_budget"
+    early = lab.check(usage, build_usage_checks(usage))[name]
+    assert (early.passed, early.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "has landed yet" in (early.description or "")
+    dataset, _ = landed(weblake_service, lab.root, site.pages(3))
+    with weblake_service.client() as client:
+        files = orchestration.land_report(client.run(orchestration.report("credits", client.retry)), dataset)
+    found = lab.run(usage, build_usage_checks(usage))[name]
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    month = f"{datetime.now(timezone.utc):%Y-%m}"
+    assert (found.description or "").startswith(f"{month} has used 3 of 2 credits so far, reported {month}")
+    assert (found.metadata["credits"].value, found.metadata["left"].value) == (3.0, -1.0)
+    assert lab.run(usage, build_usage_checks(usage, budget=3))[name].passed
+    path = dataset.storage.local_path(files[0].path)
+    assert path is not None
+    truncate(path)
+    broken = lab.run(usage, build_usage_checks(usage, budget=3))[name]
+    assert not broken.passed
+    assert "cannot be read" in (broken.description or "")
+
+
+def test_usage_by_key_is_summed(lab: Lab) -> None:
+    dataset, now = orchestration.open_dataset(lab.root), datetime.now(timezone.utc)
+    start = f"{now:%Y-%m}-01T00:00:00Z"
+    rows = tuple(UsagePeriod(start_date=start, api_key=key, total_tokens=40.0) for key in ("a", "b"))
+    orchestration.land_report(Report("tokens_by_key", rows, now), dataset)
+    usage = usage_asset()
+    checks = build_usage_checks(usage, budget=100, report="tokens_by_key")
+    assert lab.run(usage, checks)["usage_under_budget"].metadata["tokens"].value == 80.0
+    with pytest.raises(InvalidOption, match="no usage report"):
+        build_usage_checks(usage, budget=1, report="euros")
+    with pytest.raises(InvalidOption, match="budget"):
+        build_usage_checks("usage")
+
+
+def test_the_budget_is_compared_with_the_month_of_the_partition(lab: Lab) -> None:
+    """A run of October on November 1 looks at October; a run over several months fails if one is over the budget."""
+    dataset, now = orchestration.open_dataset(lab.root), datetime.now(timezone.utc)
+    used = {"2026-01": 10.0, "2026-02": 300.0, "2026-03": 20.0, f"{now:%Y-%m}": 40.0}
+    rows = tuple(UsagePeriod(start_date=f"{month}-01T00:00:00Z", total_credits=n) for month, n in used.items())
+    orchestration.land_report(Report("credits", rows, now), dataset)
+
+    @dg.asset(
+        partitions_def=dg.MonthlyPartitionsDefinition("2025-12-01", end_offset=1),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        metadata=definition_metadata("usage_periods", report="credits", budget=100),
+    )
+    def usage() -> None:
+        pass
+
+    checks = build_usage_checks(usage)
+
+    def looked_at(partition: str | None = None, **tags: str) -> tuple[object, bool, object]:
+        resources = {"weblake": Lake(root=lab.root)}
+        done = dg.materialize(
+            [usage, checks], instance=lab.instance, resources=resources, partition_key=partition, tags=tags
+        )
+        (found,) = done.get_asset_check_evaluations()
+        return found.metadata["period"].value, found.passed, found.severity.value
+
+    assert looked_at("2026-01-01") == ("2026-01", True, "ERROR")
+    assert looked_at("2026-02-01") == ("2026-02", False, "ERROR")
+    assert looked_at("2025-12-01") == ("2025-12", False, "WARN")
+    span = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+    for first, last, month, is_under in (
+        ("2025-12-01", "2026-03-01", "2026-02", False),
+        ("2025-12-01", "2026-01-01", "2026-01", True),
+    ):
+        assert looked_at(**dict(zip(span, (first, last), strict=True))) == (month, is_under, "ERROR")
+    alone = lab.check(usage, checks)["usage_under_budget"]
+    assert (alone.metadata["period"].value, alone.passed) == (f"{now:%Y-%m}", True)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
+import subprocess
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
+from typing import get_type_hints
 
 import dagster as dg
+import jsonschema
 import pydantic
 import pytest
 from component_files import assets_of, fields_without_words, loaded, refused, spec_of
@@ -14,6 +20,8 @@ from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
 from gated_site import GatedSite
 from in_process import Bench
+from project_shell import environment, said
+from sensor_bench import Ticker
 
 from dagster_weblake import (
     BatchScrapeRequest,
@@ -21,12 +29,69 @@ from dagster_weblake import (
     UsageRequest,
     WeblakeBatchScrapeComponent,
     WeblakeCrawlComponent,
+    WeblakeResource,
     WeblakeUsageComponent,
 )
+from dagster_weblake.components.option_schema import options_schema
+from dagster_weblake.requests import Request
+from weblake.api import options
+from weblake.errors import InvalidOption
 
 COMPONENTS = (WeblakeCrawlComponent, WeblakeBatchScrapeComponent, WeblakeUsageComponent)
 CRAWL, BATCH, USAGE = (each.__name__ for each in COMPONENTS)
 DOCS = {"asset": "docs", "url": "https://docs.example.com/"}
+SCHEMA = jsonschema.Draft202012Validator(options_schema(options.CrawlOptions))
+PAGE = [
+    {},
+    {"formats": ["markdown", "raw_html", "rawHtml", "change_tracking"]},
+    {
+        "formats": [
+            {"type": "json", "prompt": "price", "schema": {"type": "object", "anyOf": []}},
+            {"type": "links"},
+        ]
+    },
+    {"formats": [{"type": "screenshot", "full_page": True, "viewport": {"width": 800, "height": 600}}]},
+    {"formats": [{"type": "change_tracking", "modes": ["git-diff"], "tag": None}, "markdown"]},
+    {"formats": [{"type": "attributes", "selectors": [{"selector": "a", "attribute": "href"}]}]},
+    {"headers": {"Cookie": "a=b"}, "wait_for": 100, "timeout": 30_000, "max_age": 0, "proxy": "auto"},
+    {"parsers": ["pdf", {"type": "pdf", "mode": "ocr", "max_pages": 3}], "mobile": True, "include_tags": []},
+    {
+        "actions": [
+            {"type": "wait", "selector": "a"},
+            {"type": "execute_javascript", "script": "1"},
+            {"type": "scrape"},
+        ]
+    },
+    {"location": {"country": "DE", "languages": ["de"]}, "profile": {"name": "a"}, "audit_metadata": {"username": "a"}},
+    {"redact_pii": True, "threat_protection": {"level": 1}},
+    {"redact_pii": {"entities": ["name"]}},
+]
+CRAWLS = [
+    {"limit": 1, "max_discovery_depth": 0, "delay": 0.5, "sitemap": "only", "integration": None, "prompt": "docs only"},
+    {"include_paths": [".*"], "exclude_paths": [], "webhook": "https://a.example.com/"},
+    {"webhook": {"url": "https://a.example.com/", "headers": {"a": "b"}, "metadata": {"a": [1]}, "events": ["page"]}},
+    *({"scrape_options": page} for page in PAGE),
+]
+WRONG = [
+    {"limt": 1},
+    {"limit": 0},
+    {"limit": "many"},
+    {"limit": None},
+    {"limit": True},
+    {"delay": 0},
+    {"sitemap": "some"},
+    {"include_paths": ".*"},
+    {"webhook": {"headers": {}}},
+    {"webhook": {"url": "https://a.example.com/", "events": ["pages"]}},
+    {"scrape_options": {"formats": ["markdwn"]}},
+    {"scrape_options": {"formats": [{"type": "jsn"}]}},
+    {"scrape_options": {"formats": [{}]}},
+    {"scrape_options": {"formats": [{"type": "screenshot", "quality": 101}]}},
+    {"scrape_options": {"actions": [{"type": "click"}]}},
+    {"scrape_options": {"headers": {"a": 1}}},
+    {"scrape_options": {"wait_fr": 1}},
+    {"scrape_options": {"timeout": 1}},
+]
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
@@ -115,18 +180,7 @@ def test_omitted_attributes_have_the_defaults_of_the_package() -> None:
         assert not defs.sensors
 
 
-def test_partitions_are_a_block_or_a_template() -> None:
-    for block, expected in (
-        ({"type": "daily", "start_date": "2026-11-01"}, dg.DailyPartitionsDefinition("2026-11-01")),
-        ("{{ dg.WeeklyPartitionsDefinition('2026-11-01') }}", dg.WeeklyPartitionsDefinition("2026-11-01")),
-    ):
-        with loaded(CRAWL, {**DOCS, "asset": {"key": "docs", "partitions_def": block}}) as (_, defs):
-            assert spec_of(defs, "docs").partitions_def == expected
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"), [("6h", 6 * 3600), ("2d", 172_800), (90, 90), ("90", 90), ("1h30m5s", 5405), ("0.5h", 1800)]
-)
+@pytest.mark.parametrize(("given", "expected"), [("2d", 172_800), (90, 90), ("1h30m5s", 5405), ("0.5h", 1800)])
 def test_a_deadline_is_seconds_or_text_with_a_unit(given: object, expected: float) -> None:
     with loaded(CRAWL, {**DOCS, "deadline": given}) as (component, _):
         assert component.deadline.total_seconds() == expected
@@ -179,19 +233,20 @@ def test_usage_has_months_and_a_budget() -> None:
         (CRAWL, "options:\n  limit: 0", "options", "an integer of at least 1"),
         (CRAWL, "wait: sensr", "wait", "'step' or 'sensor'"),
         (CRAWL, "fail_ratio: 2", "fail_ratio", "from 0 to 1"),
-        (CRAWL, "max_credits: -1", "max_credits", "0 or more"),
         (CRAWL, "deadline: 6 hours", "deadline", "is not a duration"),
         (CRAWL, "deadline: 0", "deadline", "is not a duration"),
         (CRAWL, "retry_policy:\n  backoff: up", "retry_policy.backoff", "'EXPONENTIAL'"),
         (CRAWL, "checks:\n  only: [speed]", "checks", "There is no check 'speed'"),
         (CRAWL, "checks:\n  max_error_ratio: 3", "checks", "max_error_ratio is 3.0"),
-        (CRAWL, 'to: "{{ env.NO_SUCH_VARIABLE }}"', "to", "NO_SUCH_VARIABLE is not set"),
+        (CRAWL, 'to: "{{ env.NOT_SET }}"', "to", "The environment variable NOT_SET is not set"),
+        (CRAWL, 'retry_policy:\n  delay: "{{ env.NOT_SET }}"', "retry_policy.delay", "NOT_SET is not set"),
+        (CRAWL, 'options:\n  include_paths: ["{{ env.NOT_SET }}/.*"]', "options.include_paths.0", "NOT_SET is not set"),
+        (CRAWL, 'resource:\n  root: "{{ env.NOT_SET }}/lake"', "resource.root", "NOT_SET is not set"),
         (CRAWL, "resource:\n  call_timeout_s: soon", "resource", "call_timeout_s"),
         (BATCH, "column: url", "attributes", "urls or urls_from is needed"),
         (BATCH, "urls: []", "urls", "give at least one URL"),
         (USAGE, "report: euros", "report", "'credits' or 'tokens'"),
         (USAGE, "start_date: May", "start_date", "such as 2026-01-01"),
-        (USAGE, "budget: -3", "budget", "0 or more"),
         (USAGE, "checks: {}", "checks", "give budget"),
     ],
 )
@@ -204,17 +259,7 @@ def test_an_invalid_attribute_is_reported_with_its_line(kind: str, attributes: s
     assert path == f"attributes.{place}".removesuffix(".attributes")
     number = where.rpartition(":")[2]
     (line,) = re.findall(rf"^ *{number} \| (.*)$", text, re.MULTILINE)
-    assert path.rpartition(".")[2] in line
-
-
-def test_other_errors_name_the_attribute() -> None:
-    assert "url has the scheme 'ftp'" in refused(CRAWL, {"asset": "docs", "url": "ftp://docs.example.com/"})
-    assert "attributes.limit" in refused(CRAWL, {**DOCS, "limit": 3})
-    assert "attributes.url" in refused(CRAWL, {"asset": "docs"})
-    twice = {"key": "usage", "partitions_def": {"type": "static", "partition_keys": ["a"]}}
-    assert "leave one of them out" in refused(USAGE, {"asset": twice, "start_date": "2026-01"})
-    with pytest.raises(pydantic.ValidationError, match="Did you mean `limit`"):
-        WeblakeCrawlComponent(asset=dg.AssetSpec("docs"), url="https://docs.example.com/", options={"limt": 1})
+    assert [part for part in path.split(".") if not part.isdigit()][-1] in line
 
 
 def test_no_message_holds_a_value_of_the_options() -> None:
@@ -282,19 +327,6 @@ def test_a_resource_of_a_component_is_shared_under_its_key() -> None:
         assert assets_of(defs)[0].required_resource_keys == {"io_manager", "lake"}
 
 
-def test_loading_code_sends_no_request(bench: Bench, site: GatedSite) -> None:
-    resource = {"base_url": bench.service.url, "api_key": bench.service.key, "root": str(bench.root)}
-    for kind, more in (
-        (CRAWL, {"url": f"{site.url}/", "wait": "sensor", "checks": {}}),
-        (BATCH, {"urls": site.pages(1), "wait": "sensor", "checks": {}}),
-        (USAGE, {"budget": 1}),
-    ):
-        with loaded(kind, {"asset": "a", "resource": resource, **more}) as (_, defs):
-            defs.get_repository_def()
-    assert bench.service.requests() == []
-    assert not bench.root.exists()
-
-
 @pytest.mark.smoke
 def test_a_batch_of_an_upstream_list_lands_with_its_checks(bench: Bench, site: GatedSite) -> None:
     @dg.asset
@@ -310,3 +342,146 @@ def test_a_batch_of_an_upstream_list_lands_with_its_checks(bench: Bench, site: G
     assert len(found) == 6
     assert found["credits_under_budget"]
     assert all(found.values())
+
+
+class Ours(WeblakeBatchScrapeComponent):
+    """A subclass with both overrides, as a project has it."""
+
+    def get_asset_spec(self, request: Request) -> dg.AssetSpec:
+        assert isinstance(request, BatchScrapeRequest)
+        spec = super().get_asset_spec(request)
+        return spec.replace_attributes(key=["ours", "pages"], owners=["team:ours"]).merge_attributes(
+            tags={"urls": str(len(request.urls))}  # type: ignore[arg-type]
+        )
+
+    def execute(
+        self, context: dg.AssetExecutionContext, weblake: WeblakeResource, request: Request
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        assert isinstance(request, BatchScrapeRequest)
+        for result in super().execute(context, weblake, request):
+            told = f"{context.asset_key.to_user_string()}: {len(request.urls)}"  # type: ignore[arg-type]
+            yield result._replace(metadata={**(result.metadata or {}), "ours": told})
+
+
+def test_overrides_are_used_by_both_steps_when_a_sensor_waits(bench: Bench, site: GatedSite) -> None:
+    component = Ours(asset=dg.AssetSpec("pages"), urls=site.held(2), wait="sensor", pool="weblake")
+    defs = component.build_defs(dg.ComponentTree.for_test().load_context)
+    assets = assets_of(defs)
+    assert list(spec_of(defs, "ours/pages_job").owners) == ["team:ours"]
+    started = bench.run(assets, "ours/pages_job")
+    assert started.metadata("ours/pages_job")["ours"] == "ours/pages_job: 2"
+    assert (bench.rows(), bench.started) == (0, 1)
+    (sensor,) = defs.sensors or []
+    assert isinstance(sensor, dg.SensorDefinition)
+    ticker = Ticker(bench, sensor, assets)
+    assert ticker.tick().requests == []
+    site.release()
+    tick = ticker.until(lambda tick: bool(tick.requests))
+    result = ticker.run(tick.requests[0])
+    assert result.success
+    (event,) = result.get_asset_materialization_events()
+    found = event.step_materialization_data.materialization
+    assert found.asset_key.to_user_string() == "ours/pages"
+    assert found.metadata["ours"].value == "ours/pages: 2"
+    assert (bench.rows(), bench.started) == (2, 1)
+
+
+class Changed(WeblakeCrawlComponent):
+    """A subclass that asks for something else, and uses the client itself."""
+
+    def execute(
+        self, context: dg.AssetExecutionContext, weblake: WeblakeResource, request: Request
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        if context.run.tags.get("ours/wrong"):
+            weblake.client.get_crawl("00000000-0000-4000-8000-000000000000")
+        yield from super().execute(context, weblake, request)
+
+
+def test_errors_of_the_client_in_a_subclass_are_handled_like_others(bench: Bench, site: GatedSite) -> None:
+    component = Changed(asset=dg.AssetSpec("docs"), url=f"{site.url}/", options={"limit": 1})
+    assets = assets_of(component.build_defs(dg.ComponentTree.for_test().load_context))
+    run = bench.run(assets, tags={"ours/wrong": "yes"})
+    assert not run.success
+    assert "weblake/error" in run.failure().metadata
+    assert run.retries() == []
+    assert bench.run(assets).success
+    assert bench.rows() == 1
+
+
+def test_a_component_does_not_refer_to_installed_packages() -> None:
+    component = WeblakeCrawlComponent(asset=dg.AssetSpec("docs"), url="https://docs.example.com/")
+    (made,) = component.build_defs(dg.ComponentTree.for_test().load_context).assets or ()
+    (asset,) = dg.with_source_code_references([made])  # type: ignore[list-item]
+    (reference,) = asset.specs_by_key[dg.AssetKey("docs")].metadata["dagster/code_references"].code_references  # type: ignore[union-attr]
+    assert reference.file_path == __file__
+
+
+@pytest.mark.parametrize("given", CRAWLS, ids=str)
+def test_the_schema_accepts_all_valid_options(given: dict[str, object]) -> None:
+    options.to_wire(options.CrawlOptions, given)
+    assert [error.message for error in SCHEMA.iter_errors(given)] == []
+
+
+@pytest.mark.parametrize("given", WRONG, ids=str)
+def test_the_schema_refuses_only_invalid_options(given: dict[str, object]) -> None:
+    assert not SCHEMA.is_valid(given)
+    with pytest.raises(InvalidOption):
+        options.to_wire(options.CrawlOptions, given)
+
+
+def test_a_template_may_stand_anywhere() -> None:
+    text = "{{ anything }}"
+    assert SCHEMA.is_valid(text)
+    assert SCHEMA.is_valid({"limit": text, "scrape_options": {"formats": [text], "headers": {"Cookie": text}}})
+
+
+@pytest.mark.parametrize("kind", [options.CrawlOptions, options.BatchScrapeOptions])
+def test_every_option_is_in_the_schema(kind: type) -> None:
+    schema = options_schema(kind)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert set(schema["else"]["properties"]) == set(get_type_hints(kind))  # type: ignore[index]
+
+
+WRONG_FILE = """\
+type: dagster_weblake.WeblakeCrawlComponent
+
+attributes:
+  asset:
+    key: wrong
+  url: https://docs.example.com/
+  options:
+    limit: 0
+    scrape_options:
+      formats:
+        - markdwn
+  resource:
+    rot: ./lake
+  limt: 3
+"""
+
+
+@pytest.mark.system
+def test_dg_lists_the_components_and_reports_the_lines_of_invalid_attributes(tmp_path: Path) -> None:
+    (tmp_path / "dg.toml").write_text('directory_type = "project"\n\n[project]\nroot_module = "site_lake"\n')
+    file = tmp_path / "site_lake" / "defs" / "wrong" / "defs.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(WRONG_FILE)
+    for folder in (tmp_path / "site_lake", tmp_path / "site_lake" / "defs"):
+        (folder / "__init__.py").touch()
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        env = environment(tmp_path, COLUMNS="300")
+        return subprocess.run(["dg", *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+
+    listed = {item["key"] for item in json.loads(said(run("list", "components", "--json")))["items"]}
+    assert {key for key in listed if "weblake" in key} == {f"dagster_weblake.{each.__name__}" for each in COMPONENTS}
+    checked = run("check", "yaml")
+    assert checked.returncode == 1
+    for number, place, words in (
+        (8, "options.limit", "0 is less than the minimum of 1"),
+        (11, "options.scrape_options.formats.0", "'markdwn' is not one of ['markdown'"),
+        (13, "resource.rot", "'rot' was unexpected"),
+        (14, "limt", "'limt' was unexpected"),
+    ):
+        wanted = f"{file}:{number} - dagster_weblake.WeblakeCrawlComponent attributes.{place} "
+        assert any(line.startswith(wanted) and words in line for line in checked.stdout.splitlines()), checked.stdout

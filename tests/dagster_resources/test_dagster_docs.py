@@ -8,9 +8,8 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import yaml
 from component_files import loaded
 from gated_site import GatedSite
 from lab_resources import free_port
+from polling import until
 from project_shell import dagster_home, environment, said
 
 import dagster_weblake
@@ -133,27 +133,16 @@ def checks_of(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
     return {each.check_name: each.passed for each in result.get_asset_check_evaluations()}
 
 
-def until(what: str, look: Callable[[], Any], timeout: float = 60) -> Any:
-    deadline = time.monotonic() + timeout
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.1)
-    return found
-
-
-# Code
-
-
 def test_every_block_of_the_page_is_tested() -> None:
     tried = {
         "Getting started": {"sh": 4, "python": 1},
         "The resource": {"python": 1},
         "Assets": {"python": 2},
-        "Components": {"sh": 1, "yaml": 3, "python": 1},
+        "Components": {"sh": 1, "yaml": 3, "python": 1},  # overrides: test_components.py
         "Partitions and backfills": {"python": 1},
         "Waiting": {"python": 1},
         "Reading": {"python": 1},
-        "Delta Lake and Iceberg tables": {"python": 3},  # two of them in test_table_readers.py
+        "Delta Lake and Iceberg tables": {"python": 3},  # two of them read with packages of others
         "Checks and freshness": {"python": 1},
         "Sensors": {"python": 1},
     }
@@ -166,27 +155,22 @@ def test_every_block_of_the_page_is_tested() -> None:
     assert sum(sum(each.values()) for each in tried.values()) == len(BLOCK.findall(TEXT))
 
 
-def test_the_first_asset_lands_a_site(page: Page) -> None:
-    page.define("Getting started").run("docs")
-    assert page.rows("SELECT count(*), count(markdown), count(links) FROM read_parquet(?)") == [(6, 6, 6)]
+@pytest.mark.parametrize(
+    ("section", "number", "lands"),
+    [
+        ("Getting started", 0, "SELECT count(*) = 6, count(links) = 6 FROM read_parquet(?)"),
+        ("Assets", 0, "SELECT count(*) = 3, count(html) = 1 FROM read_parquet(?)"),
+        ("Assets", 1, "SELECT count(*) = 1, min(job_kind) = 'scrape' FROM read_parquet(?)"),
+    ],
+)
+def test_the_assets_land(page: Page, section: str, number: int, lands: str) -> None:
+    page.define(section, number).run()
+    assert page.rows(lands) == [(True, True)]
 
 
 def test_the_resource_alone_reads_a_page(page: Page) -> None:
     result = page.define("The resource").run()
     assert "page 4" in result.output_for_node("homepage")
-
-
-def test_urls_come_from_upstream_and_from_a_decorated_function(page: Page, weblake_service: WeblakeService) -> None:
-    page.define("Assets").run()
-    assert page.rows("SELECT count(*), count(html) FROM read_parquet(?)") == [(3, 1)]
-    assert weblake_service.counts()["batch_scrape_started"] == 2
-
-
-def test_a_custom_asset_body(page: Page) -> None:
-    result = page.define("Assets", 1).run()
-    (made,) = result.asset_materializations_for_node("home")
-    assert made.metadata["weblake/kind"].value == "scrape"
-    assert page.rows() == [(1,)]
 
 
 def test_partitions_are_jobs_and_months_are_one_request(page: Page, weblake_service: WeblakeService) -> None:
@@ -203,7 +187,7 @@ def test_partitions_are_jobs_and_months_are_one_request(page: Page, weblake_serv
 def test_a_job_is_landed_by_the_run_that_the_sensor_requests(page: Page) -> None:
     code = page.define("Waiting")
     code.run("docs_job")
-    (request,) = until("a request", lambda: code.tick("docs_collect").run_requests)
+    (request,) = until(lambda: code.tick("docs_collect").run_requests)
     code.run("docs", tags=dict(request.tags))
     assert page.rows() == [(6,)]
 
@@ -240,7 +224,7 @@ def test_jobs_and_loads_of_others_are_landed_or_reported(page: Page, weblake_ser
         load_request = orchestration.crawl_request(f"{page.site.url}/", naming, terms)
         by_hand = orchestration.open_dataset(f"{page.lake}-by-hand")
         landed = orchestration.land(client, by_hand, load_request, terms)
-    (request,) = until("a request", lambda: code.tick("jobs_elsewhere").run_requests)
+    (request,) = until(lambda: code.tick("jobs_elsewhere").run_requests)
     assert request.run_key == job.id
     code.run("elsewhere", run_config=request.run_config)
     assert page.rows("SELECT count(*) FROM read_parquet(?) WHERE job_kind = 'batch_scrape'") == [(2,)]
@@ -249,9 +233,6 @@ def test_jobs_and_loads_of_others_are_landed_or_reported(page: Page, weblake_ser
     assert event.metadata["weblake/load_id"].value == landed.receipt.load_id
     assert event.metadata["dagster/row_count"].value == landed.receipt.stored
     assert code.tick("loads_elsewhere", tick.cursor).asset_events == []
-
-
-# Components
 
 
 @pytest.mark.parametrize(("number", "assets"), [(0, ("docs_job", "docs")), (1, ("pages",)), (2, ("usage",))])
@@ -275,27 +256,6 @@ def test_the_yaml_lands(page: Page, number: int, assets: tuple[str, ...]) -> Non
         assert page.instance.get_materialized_partitions(dg.AssetKey("usage")) == {newest}
 
 
-def test_the_overrides_of_the_subclass_are_used(page: Page, capfd: pytest.CaptureFixture[str]) -> None:
-    (page.folder / "site_component.py").write_text(blocks("Components", "python")[0])
-    spec = importlib.util.spec_from_file_location("site_component", page.folder / "site_component.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    component = module.SiteComponent(asset=dg.AssetSpec("docs"), url=f"{page.site.url}/")
-    made = component.build_defs(dg.ComponentTree.for_test().load_context)
-    ours = dagster_weblake.WeblakeResource(root=str(page.lake))
-    code = Code(page, dg.Definitions.merge(made, dg.Definitions(resources={"weblake": ours})))
-    code.run("docs")
-    (found,) = code.defs.resolve_all_asset_specs()
-    assert found.tags["site"] == "127.0.0.1"
-    assert re.search(r"- docs - 6 pages for 6 credits$", capfd.readouterr().err, re.MULTILINE)
-
-
-# Commands
-
-
-@pytest.mark.system
 def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None:
     export, serve, try_it, copy = blocks("Getting started", "sh")
     assert export.startswith("export WEBLAKE_BASE_URL=")
@@ -326,7 +286,6 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None
     assert loads == (5,), "three of run_example, and two of `dg launch`"
 
 
-@pytest.mark.system
 def test_a_scaffolded_component_passes_its_check_and_lands(
     tmp_path: Path, site: GatedSite, weblake_service: WeblakeService
 ) -> None:
@@ -347,9 +306,6 @@ def test_a_scaffolded_component_passes_its_check_and_lands(
     with duckdb.connect() as database:
         found = database.execute("SELECT count(*) FROM read_parquet(?)", [f"{tmp_path}/lake/documents/**/*.parquet"])
         assert found.fetchall() == [(6,)]
-
-
-# Words
 
 
 def test_the_names_in_the_text_exist() -> None:

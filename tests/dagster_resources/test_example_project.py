@@ -7,7 +7,6 @@ import os
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,11 +18,9 @@ import pandas as pd
 import pytest
 from browser_lab import picture, require_chromium
 from gated_site import GatedSite
-from project_shell import dagster_home, environment, said
+from project_shell import environment
 
 import dagster_weblake
-from weblake import Client
-from weblake.api.models import ExecutionResult, SessionClosed
 from weblake.testing import WeblakeService
 from weblake_service.server import LocalService
 
@@ -36,7 +33,6 @@ SITE_RUN = ("site_pages", "watch_list", "watched_pages", "page_report")
 PLAIN = {*SITE_RUN, "sites", "site_documents", "site_documents_job", "usage", "activity"}
 ALL = PLAIN | {"page_pictures", "page_visit"}
 QUIET = {"telemetry": {"enabled": False}}
-RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 Run = Callable[..., dg.ExecuteInProcessResult]
 
 
@@ -91,22 +87,10 @@ def passed(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
     return {f"{each.asset_key.to_user_string()}:{each.check_name}": each.passed for each in found}
 
 
-def until(what: str, look: Callable[[], Any], timeout: float = 60) -> Any:
-    deadline = time.monotonic() + timeout
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.1)
-    return found
-
-
-# Loaded
-
-
-def test_the_example_project_is_in_the_package_and_linked_beside_the_dags() -> None:
+def test_the_example_project_has_assets_checks_schedules_and_sensors(
+    definitions: dg.Definitions, weblake_service: WeblakeService
+) -> None:
     assert AT_THE_ROOT.resolve() == PROJECT.resolve()
-
-
-def test_the_example_project_has_assets_checks_schedules_and_sensors(definitions: dg.Definitions) -> None:
     specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
     assert set(specs) == ALL
     deps = {name: {dep.asset_key.to_user_string() for dep in spec.deps} for name, spec in specs.items()}
@@ -132,16 +116,8 @@ def test_the_example_project_has_assets_checks_schedules_and_sensors(definitions
     request = schedule(dg.build_schedule_context(scheduled_execution_time=second))
     assert isinstance(request, dg.RunRequest)
     assert request.partition_key == "2026-10-01"
-
-
-def test_loading_the_example_project_sends_no_request(
-    definitions: dg.Definitions, weblake_service: WeblakeService
-) -> None:
     dg.Definitions.validate_loadable(definitions)
     assert weblake_service.requests() == []
-
-
-# Run
 
 
 def test_from_the_crawl_to_the_report(
@@ -165,69 +141,12 @@ def test_from_the_crawl_to_the_report(
     assert weblake_service.counts() == {"batch_scrape_started": 1, "crawl_started": 1, "pages_billed": 12}
 
 
-def test_a_shorter_list_is_a_shorter_batch(run: Run, settings: Mapping[str, str], site: GatedSite) -> None:
-    assert run(*SITE_RUN, run_config={"ops": {"watch_list": {"config": {"pages": 2}}}}).success
-    again = run(
-        "watch_list", "watched_pages", "page_report", run_config={"ops": {"watch_list": {"config": {"pages": 3}}}}
-    )
-    assert len(again.output_for_node("page_report")) == 3, "the report is of the newest batch"
-    batches = rows(
-        settings,
-        "SELECT count(*) FROM read_parquet(?) WHERE job_kind = 'batch_scrape' GROUP BY load_id ORDER BY count(*)",
-    )
-    assert batches == [(2,), (3,)]
-
-
-def test_a_site_is_a_partition_and_no_process_waits_for_its_crawl(
-    run: Run,
-    definitions: dg.Definitions,
-    instance: dg.DagsterInstance,
-    settings: Mapping[str, str],
-    site: GatedSite,
-    weblake_service: WeblakeService,
-) -> None:
-    (held,) = site.held(1)
-    assert run("sites", run_config={"ops": {"sites": {"config": {"sites": [held, f"{site.url}/"]}}}}).success
-    assert instance.get_dynamic_partitions("sites") == [held, f"{site.url}/"]
-    assert run("site_documents_job", partition=held).success
-    assert not list(Path(settings["WEBLAKE_ROOT"]).glob("documents/**/*.parquet"))
-
-    repository = definitions.get_repository_def()
-    cursor: list[str | None] = [None]
-
-    def tick() -> list[dg.RunRequest]:
-        with dg.build_sensor_context(
-            instance=instance,
-            instance_ref=instance.get_ref(),
-            definitions=definitions,
-            sensor_name="site_documents_collect",
-            cursor=cursor[0],
-            resources=dict(repository.get_top_level_resources()),
-        ) as context:
-            told = repository.get_sensor_def("site_documents_collect").evaluate_tick(context)
-        cursor[0] = told.cursor
-        return list(told.run_requests or [])
-
-    assert tick() == [], "the crawl is still running"
-    site.release()
-    (request,) = until("a request of the sensor", tick)
-    assert request.partition_key == held
-    landed = run("site_documents", partition=request.partition_key, tags=dict(request.tags))
-    assert landed.success
-    assert set(passed(landed).values()) == {True}
-    assert rows(settings, "SELECT url FROM read_parquet(?)") == [(held,)]
-    assert weblake_service.counts()["crawl_started"] == 1
-
-
 def test_without_a_list_the_example_site_is_the_only_one(
     run: Run, instance: dg.DagsterInstance, site: GatedSite
 ) -> None:
     assert run("sites").success
     assert instance.get_dynamic_partitions("sites") == [f"{site.url}/"]
     assert run("site_documents_job", "site_documents", partition=f"{site.url}/").success
-
-
-# With a browser
 
 
 def test_screenshots_land_and_thumbnails_are_in_the_metadata(
@@ -249,24 +168,6 @@ def test_screenshots_land_and_thumbnails_are_in_the_metadata(
     assert weblake_service.counts()["batch_scrape_started"] == 1
 
 
-def test_a_page_lands_and_interact_says_what_the_service_lacks(
-    run: Run, settings: Mapping[str, str], site: GatedSite, weblake_service: WeblakeService
-) -> None:
-    result = run("page_visit", raise_on_error=False)
-    assert not result.success
-    assert rows(settings, "SELECT url FROM read_parquet(?)") == [(f"{site.url}/",)]
-    (failure,) = result.get_step_failure_events()
-    told = failure.step_failure_data.error
-    assert told is not None
-    causes = []
-    while told is not None:
-        causes.append(told.cls_name)
-        told = told.cause
-    assert "FeatureMissing" in causes
-    asked = [each["method"] for each in weblake_service.requests() if str(each["path"]).endswith("/interact")]
-    assert asked == ["POST", "DELETE"], "once, and its browser was ended all the same"
-
-
 @pytest.mark.weblake_service(code_execution=True)
 def test_the_result_of_code_in_a_page_is_in_the_metadata(
     run: Run, settings: Mapping[str, str], site: GatedSite, weblake_service: WeblakeService
@@ -282,65 +183,6 @@ def test_the_result_of_code_in_a_page_is_in_the_metadata(
     asked = [each["method"] for each in weblake_service.requests() if str(each["path"]).endswith("/interact")]
     assert asked == ["POST", "DELETE"]
 
-
-def test_code_that_fails_in_a_page_fails_the_run_and_closes_the_browser(
-    run: Run, settings: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[tuple[str, object]] = []
-
-    def interact(self: Client, job_id: str, **options: object) -> ExecutionResult:
-        calls.append((job_id, options["code"]))
-        return ExecutionResult(raw={}, success=True, result="Home", exit_code=1, stderr="no such element")
-
-    def stop_interact(self: Client, job_id: str) -> SessionClosed:
-        calls.append((job_id, "ended"))
-        return SessionClosed(raw={}, success=True, session_duration_ms=2500, credits_billed=2)
-
-    monkeypatch.setattr(Client, "interact", interact)
-    monkeypatch.setattr(Client, "stop_interact", stop_interact)
-    result = run("page_visit", raise_on_error=False)
-    ((scrape_id,),) = rows(settings, "SELECT scrape_id FROM read_parquet(?)")
-    assert calls == [(scrape_id, "return await page.title()"), (scrape_id, "ended")]
-    assert not result.success
-    (failure,) = result.get_step_failure_events()
-    assert "no such element" in str(failure.step_failure_data.error_display_string)
-
-
-# As people run it
-
-
-def test_dg_lists_the_project_and_launches_a_backfill_of_eight_months_as_one_run(
-    tmp_path: Path, settings: Mapping[str, str], weblake_service: WeblakeService
-) -> None:
-    home = dagster_home(tmp_path)
-    env = environment(tmp_path, DAGSTER_HOME=home, **settings)
-
-    def dg_command(*arguments: str) -> str:
-        return said(
-            subprocess.run(["dg", *arguments], cwd=AT_THE_ROOT, env=env, capture_output=True, text=True, timeout=180)
-        )
-
-    listed = json.loads(dg_command("list", "defs", "--json"))
-    assert {asset["asset_key"] for asset in listed["assets"]} == ALL
-    assert weblake_service.requests() == []
-    months = "2026-04-01...2026-11-01"
-    dg_command("launch", "--assets", "usage", "--partition-range", months)
-    with dg.DagsterInstance.from_config(home) as instance:
-        assert len(instance.get_materialized_partitions(dg.AssetKey("usage"))) == 8
-        assert [run.status for run in instance.get_runs()] == [dg.DagsterRunStatus.SUCCESS]
-    left = {path.name for path in PROJECT.iterdir()}
-    assert left - {"__pycache__"} == {"README.md", "dg.toml", "workspace.yaml", "web_lake"}
-
-
-def test_the_readme_names_every_file_of_the_project() -> None:
-    text = (PROJECT / "README.md").read_text()
-    defs = PROJECT / "web_lake" / "defs"
-    files = {str(path.relative_to(defs)) for path in defs.rglob("*") if path.suffix in (".py", ".yaml")}
-    for name in files - {"__init__.py"}:
-        assert f"| `{name}` |" in text
-
-
-# Without a Dagster that has been set up
 
 #: The home is removed at the end; this keeps what was in it, so that it can be looked at.
 KEEP = """

@@ -1,25 +1,69 @@
-"""Tests of the package's entry point and of its two short introductions, whose code must load unchanged."""
+"""Tests of the package: modules, entry point, what a code location loads, and the examples of its short texts."""
 
+from __future__ import annotations
+
+import json
 import re
+import subprocess
+import sys
+from dataclasses import asdict
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import deployment_docs
 import pytest
+from dagster_celery import celery_executor
+from module_imports import import_all
+from remedy_templates import TEMPLATES, Template, names_command_line_term
 
 import dagster_weblake
+from dagster_weblake.remedies import DAGSTER
+from weblake.orchestration import Interface
+from weblake.testing import WeblakeService, WeblakeSite
 
 ROOT = Path(__file__).parents[2]
+#: Libraries of data, servers, browsers and command lines: nothing that loads definitions needs one of them.
+HEAVY = [
+    *("pyarrow", "pandas", "polars", "numpy", "duckdb", "deltalake", "pyiceberg", "fsspec", "boto3", "starlette"),
+    *("uvicorn", "typer", "rich", "httpx", "playwright", "websockets", "aiohttp", "opentelemetry", "lxml", "pypdfium2"),
+    *("openpyxl", "weblake_service"),
+]
+_CODE_LOCATION = """
+import dagster_weblake as w
+
+URL = "https://docs.example.com/"
+requests = [
+    w.CrawlRequest(url=URL), w.BatchScrapeRequest(urls=[URL]), w.ScrapeRequest(url=URL), w.ParseRequest(file="a.pdf"),
+    w.JobRequest(), w.UsageRequest(budget=5), w.ActivityRequest(),
+]
+assets = [w.build_weblake_assets(type(each).__name__, each) for each in requests]
+waiting = w.build_weblake_assets("waiting", requests[0], wait="sensor")
+
+@w.weblake_assets()
+def decorated():
+    return requests[1]
+
+made = w.WeblakeCrawlComponent(asset=dg.AssetSpec("made"), url=URL, checks={}).build_defs(
+    dg.ComponentTree.for_test().load_context
+)
+root = "s3://lake/web"
+check(dg.Definitions.merge(made, dg.Definitions(
+    assets=[*sum(assets, []), *waiting, *decorated, w.build_table_asset("table", deps=[waiting[-1]])],
+    asset_checks=[w.build_document_checks(waiting), w.build_usage_checks("UsageRequest", budget=5)],
+    sensors=[w.build_collect_sensor(waiting)],
+    resources={"weblake": w.WeblakeResource(root=root), "lake": w.WeblakeParquetIOManager(root=root)},
+)))
+print(json.dumps([before, loaded()]))
+"""
+TEXT = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 
 
 @pytest.mark.smoke
 def test_the_registry_entry_point_loads() -> None:
     (point,) = [p for p in entry_points(group="dagster_dg_cli.registry_modules") if p.name == "dagster_weblake"]
     assert point.load() is dagster_weblake
-
-
-def test_all_public_names_exist() -> None:
     assert [name for name in dagster_weblake.__all__ if not hasattr(dagster_weblake, name)] == []
 
 
@@ -36,7 +80,94 @@ def test_the_examples_of_the_readmes_load(readme: str) -> None:
     assert {"docs", "pages", "pages_job"} <= {key.to_user_string() for key in defs.resolve_all_asset_keys()}
 
 
-def test_the_source_folders_of_the_integrations_are_not_packages() -> None:
-    for folder in ("airflow_provider", "dagster_resources"):
-        found = find_spec(folder)
-        assert found is None or found.origin is None  # a namespace at most: never write such an import
+#: What Dagster itself loads for definitions of every kind is not ours.
+_DAGSTER_ALONE = """
+import json, sys
+import dagster as dg
+
+def check(defs):
+    dg.Definitions.validate_loadable(defs)
+    defs.get_repository_def().get_implicit_global_asset_job_def()
+
+@dg.multi_asset(specs=[dg.AssetSpec("plain")])
+def plain(): ...
+
+@dg.asset_check(asset="plain")
+def checked(): ...
+
+@dg.sensor(target="*")
+def ticks(): ...
+
+class Plain(dg.Component, dg.Model, dg.Resolvable):
+    def build_defs(self, context):
+        return dg.Definitions()
+
+manager = dg.FilesystemIOManager()
+check(dg.Definitions(assets=[plain], asset_checks=[checked], sensors=[ticks], resources={"x": manager}))
+dg.ComponentTree.for_test()
+loaded = lambda: [name for name in json.loads(sys.argv[1]) if name in sys.modules]
+before = loaded()
+"""
+
+
+@pytest.mark.system
+@pytest.mark.smoke
+def test_every_module_imports() -> None:
+    assert import_all("dagster_weblake") > 30
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("heavy", [False, True], ids=["a code location", "control: one that reads"])
+def test_a_code_location_with_every_kind_of_definition_loads_nothing_heavy(heavy: bool) -> None:
+    more = "from weblake import orchestration; orchestration.table_schema('documents')\n" if heavy else ""
+    program = _DAGSTER_ALONE + more + _CODE_LOCATION
+    arguments = [sys.executable, "-c", program, json.dumps(HEAVY)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    before, after = json.loads(done.stdout.splitlines()[-1])
+    assert "pyarrow" not in before, "Dagster itself loads it now: then this proves nothing"
+    assert (sorted(set(after) - set(before)) != []) == heavy, (before, after)
+
+
+@pytest.mark.system
+def test_the_documented_asset_lands(weblake_service: WeblakeService, weblake_site: WeblakeSite, tmp_path: Path) -> None:
+    (code,) = re.findall(r"^```python\n# test_assets\.py\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/testing.md", "exec"), names)
+    names["test_the_docs_land"](weblake_service, weblake_site, tmp_path)
+    assert weblake_service.counts()["crawl_started"] == 1
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.place)
+def test_remedies_name_assets_and_the_resource(template: Template) -> None:
+    assert not names_command_line_term(str(template.text).format(**_terms_and_values(template)))
+
+
+def _terms_and_values(template: Template) -> dict[str, str]:
+    return {**asdict(DAGSTER), **dict.fromkeys(template.values or (), "a value")}
+
+
+def test_the_interface_has_every_term() -> None:
+    assert isinstance(DAGSTER, Interface)
+    assert all(asdict(DAGSTER).values())
+
+
+@pytest.mark.system
+def test_the_instance_accepts_its_settings(tmp_path: Path) -> None:
+    (settings,) = deployment_docs.blocks()["What a step needs"]
+    with dg.DagsterInstance.local_temp(str(tmp_path), overrides=settings) as instance:
+        assert (instance.run_monitoring_enabled, instance.run_retries_max_retries) == (True, 3)
+
+
+def test_the_celery_executor_accepts_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CELERY_BROKER_URL", "CELERY_RESULT_BACKEND"):
+        monkeypatch.setenv(name, "redis://redis.example.com/0")
+
+    @dg.job(executor_def=celery_executor)
+    def job() -> None:
+        pass
+
+    config = deployment_docs.executor("Celery")
+    assert dg.validate_run_config(job, {"execution": {"config": config}})
+    with pytest.raises(dg.DagsterInvalidConfigError, match="brokr"):
+        dg.validate_run_config(job, {"execution": {"config": {**config, "brokr": "redis://"}}})

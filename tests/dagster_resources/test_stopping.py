@@ -1,7 +1,7 @@
 """Tests of a step that is stopped from outside: what happens to its job, and which run lands it afterwards.
 
-The command line runs the step; a run that a user terminates gets the status that Dagster's own terminate sets. With the
-real webserver and daemon: test_dagster_e2e.py.
+The command line runs the step; a run that a user terminates gets the events of Dagster's own terminate. With the real
+webserver and daemon: test_dagster_e2e.py.
 """
 
 from __future__ import annotations
@@ -11,16 +11,27 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import dagster as dg
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
+from hostile_runs import IN_ONE, LETTERS, survived
+from in_process import Bench
 
+from dagster_weblake import (
+    BatchScrapeRequest,
+    build_weblake_assets,
+    stopping,
+)
+from weblake import orchestration
 from weblake.testing import WeblakeService
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -28,8 +39,6 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 HERE = Path(__file__).parent
 DEADLINE_S = 240.0
 INSTANCE = {"telemetry": {"enabled": False}, "run_retries": {"enabled": True, "max_retries": 1}}
-TIME_LIMIT = "Canceling due to exceeding maximum runtime of 6 seconds."
-NO_RETRY = {"dagster/max_retries": "0"}
 
 
 @dataclass
@@ -118,18 +127,11 @@ def shell(weblake_service: WeblakeService, site: GatedSite, tmp_path: Path) -> I
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/stopping.py",
-    line="if run is None or not self._is_terminated(run):",
-    becomes="if run is None:",
+    line="terminated = self._is_terminated()",
+    becomes="terminated = True",
     case="SIGTERM",
 )
-@proves(
-    "O9",
-    at="dagster_resources/src/dagster_weblake/identity.py",
-    line="root, asked = self.run.root_run_id or self.run.run_id, self._requested_by",
-    becomes="root, asked = self.run.run_id, self._requested_by",
-    case="SIGKILL",
-)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_o9_the_job_of_an_evicted_worker_is_left_to_the_retry(shell: Shell, number: signal.Signals) -> None:
     process = shell.materialize()
     until(lambda: shell.started == 1, process)
@@ -147,36 +149,23 @@ def test_o9_the_job_of_an_evicted_worker_is_left_to_the_retry(shell: Shell, numb
 
 
 @proves(
-    "O9",
+    "3.5",
     at="dagster_resources/src/dagster_weblake/stopping.py",
-    line="if self._interrupted:",
-    becomes="if False:",
+    line="_TERMINATIONS = {dg.DagsterEventType.RUN_CANCELING, dg.DagsterEventType.RUN_CANCELED}",
+    becomes="_TERMINATIONS = {dg.DagsterEventType.RUN_CANCELED}",
+    case="time limit",
 )
-def test_o9_an_interrupt_that_python_discards_ends_the_step_at_the_next_poll(shell: Shell) -> None:
-    process = shell.materialize("losing_an_interrupt")
-    process.communicate(timeout=DEADLINE_S)
-    (printed,) = shell.folder.glob("storage/*/compute_logs/*.err")
-    assert "Exception ignored in" in printed.read_text()  # the interrupt was lost
-    assert shell.logged(shell.run(), "its run was not terminated")
-    assert shell.job_status() == "scraping"
-
-
-@proves(
-    "O9",
-    at="dagster_resources/src/dagster_weblake/stopping.py",
-    line="except dg.DagsterExecutionInterruptedError as interrupt:",
-    becomes="except ZeroDivisionError as interrupt:",
-)
-def test_o9_a_terminated_run_cancels_its_job(shell: Shell) -> None:
+@pytest.mark.parametrize("by", ["user", "time limit"])
+def test_a_terminated_run_cancels_its_job(shell: Shell, by: str) -> None:
     process = shell.materialize()
-    until(lambda: shell.started == 1, process)
     shell.wait_job(process)
     shell.instance.report_run_canceling(shell.run())
+    if by == "time limit":  # the daemon reports such a run as failed as soon as it has sent the signal
+        shell.instance.report_run_failed(shell.run(), "Exceeded maximum runtime of 6 seconds.")
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=DEADLINE_S)[0]
     assert shell.logged(shell.run(), "its run was terminated"), output
-    assert shell.job_status() == "cancelled"
-    assert shell.landed == []
+    assert (shell.job_status(), shell.landed) == ("cancelled", [])
     shell.site.release()
     shell.retry()  # asked for again, it is bought again
     assert (shell.started, len(shell.landed)) == (2, 1)
@@ -184,55 +173,13 @@ def test_o9_a_terminated_run_cancels_its_job(shell: Shell) -> None:
 
 @proves(
     "O9",
-    at="dagster_resources/src/dagster_weblake/run_retries.py",
-    line="run.run_id, of_type=dg.DagsterEventType.RUN_CANCELING",
-    becomes="run.run_id, of_type=dg.DagsterEventType.RUN_CANCELED",
-)
-def test_o9_a_run_over_its_time_limit_cancels_its_job(shell: Shell) -> None:
-    """The daemon reports such a run as failed as soon as it has sent the signal; here it does not retry it."""
-    process = shell.materialize(tags=NO_RETRY)
-    shell.wait_job(process)
-    shell.instance.report_run_canceling(shell.run(), TIME_LIMIT)
-    shell.instance.report_run_failed(shell.run(), "Exceeded maximum runtime of 6 seconds.")
-    process.send_signal(signal.SIGTERM)
-    output = process.communicate(timeout=DEADLINE_S)[0]
-    assert shell.logged(shell.run(), "its run was terminated"), output
-    assert (shell.job_status(), shell.landed) == ("cancelled", [])
-
-
-@proves(
-    "O9",
-    at="dagster_resources/src/dagster_weblake/stopping.py",
-    line="if will_retry(self.context.instance, run):",
-    becomes="if False:",
-)
-def test_o9_the_job_of_a_run_over_its_time_limit_is_left_to_the_retry(shell: Shell) -> None:
-    """Docker's run launcher waits for the end of the container before the run is reported as failed."""
-    process = shell.materialize("retrying")
-    shell.wait_job(process)
-    shell.instance.report_run_canceling(shell.run(), TIME_LIMIT)
-    process.send_signal(signal.SIGTERM)
-    output = process.communicate(timeout=DEADLINE_S)[0]
-    assert shell.logged(shell.run(), "Dagster retries its run"), output
-    assert (shell.job_status(), shell.landed) == ("scraping", [])
-    assert shell.instance.all_logs(shell.run().run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
-    shell.instance.report_run_failed(shell.run(), "Exceeded maximum runtime of 6 seconds.")
-    shell.site.release()
-    shell.retry()
-    assert (shell.started, len(shell.landed)) == (1, 1)
-
-
-@proves(
-    "O9",
     at="dagster_resources/src/dagster_weblake/stopping.py",
     line="raise RunTerminated(str(interrupt)) from interrupt",
     becomes="raise",
-    case="retrying",
 )
-@pytest.mark.parametrize("job", ["retrying", "retrying_in_processes"])
-def test_o9_a_step_of_a_terminated_run_is_not_retried(shell: Shell, job: str) -> None:
+def test_o9_a_step_of_a_terminated_run_is_not_retried(shell: Shell) -> None:
     """Dagster applies the retry policy of a step to its interrupt, and the retry would pay for another job."""
-    process = shell.materialize(job)
+    process = shell.materialize("retrying")
     shell.wait_job(process)
     shell.instance.report_run_canceling(shell.run())
     process.send_signal(signal.SIGTERM)
@@ -287,3 +234,59 @@ def test_a_terminated_landing_run_cancels_the_job_of_the_starting_run(shell: She
     assert shell.logged(run, "its run was terminated"), output
     assert shell.job_status() == "cancelled"
     assert shell.landed == []
+
+
+def test_a_terminated_run_cancels_its_jobs_at_the_same_time(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One cancel that gets no response does not use up the time in which the others are sent."""
+    all_there = threading.Barrier(3)
+    real = orchestration.cancel
+
+    def cancel(*args: Any) -> Any:
+        all_there.wait(DEADLINE_S)
+        return (yield from real(*args))
+
+    monkeypatch.setattr(orchestration, "cancel", cancel)
+    monkeypatch.setattr(orchestration, "wait_for_any", Mock(side_effect=dg.DagsterExecutionInterruptedError))
+    monkeypatch.setattr(stopping.InterruptHandler, "_is_terminated", lambda handler: bool(handler.open))
+    held = BatchScrapeRequest(urls=site.held(1))
+    parts = build_weblake_assets("parts", held, partitions_def=LETTERS, backfill_policy=IN_ONE, retry_policy=None)
+    assert not survived(lambda: bench.run(parts, partitions=("a", "c")))
+    site.release()
+    with bench.service.client() as client:
+        ids = [str(entry.id) for entry in client.list_activity(endpoint="batch_scrape").data]
+        assert [client.get_batch_scrape(each).status for each in ids] == ["cancelled"] * 3
+    (run,) = bench.instance.get_runs()
+    logged = [each.message for each in bench.instance.all_logs(run.run_id)]
+    assert sum(message.endswith("was cancelled: its run was terminated.") for message in logged) == 3
+
+
+@proves(
+    "3.5",
+    at="dagster_resources/src/dagster_weblake/stopping.py",
+    line="if time.monotonic() - self._checked_at >= CHECK_S:",
+    becomes="if False:",
+    case="waits",
+)
+@pytest.mark.parametrize("when", ["begins", "waits"])
+def test_a_step_that_is_not_told_of_the_end_of_its_run_looks_itself(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Celery does not tell it. It may have waited in a queue for longer than the run lasted."""
+    monkeypatch.setattr(stopping, "CHECK_S", 0.0)
+    looked = stopping.InterruptHandler._is_terminated
+
+    def terminated(handler: stopping.InterruptHandler) -> bool:
+        if when == "begins" or handler.open:
+            handler.context.instance.report_run_canceling(handler.context.run)
+        return looked(handler)
+
+    monkeypatch.setattr(stopping.InterruptHandler, "_is_terminated", terminated)
+    held = BatchScrapeRequest(urls=site.held(1), poll_interval=0.2)
+    assert not survived(lambda: bench.run(build_weblake_assets("held", held, retry_policy=None)))
+    site.release()
+    assert (bench.started, bench.files()) == (int(when == "waits"), [])
+    with bench.service.client() as client:
+        entries = client.list_activity(endpoint="batch_scrape").data
+        assert [client.get_batch_scrape(str(each.id)).status for each in entries] == ["cancelled"] * bench.started

@@ -34,11 +34,11 @@ from dagster_weblake.requests import (
     JobRequest,
     LandingRequest,
     Request,
+    invalid,
 )
 from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.specs import Named, Wait, build_weblake_specs, job_key, job_of
 from dagster_weblake.step import Result
-from dagster_weblake.validation import invalid
 from weblake.errors import InvalidOption
 
 #: A function that returns a request; its parameters are like those of a function under `@dg.asset`.
@@ -121,8 +121,9 @@ def build_weblake_assets(
         asset, request, wait=wait, to=to, partitions_def=partitions_def, **chosen(options, SpecOptions)
     )
     terms = request if isinstance(request, LandingRequest) else None
-    step, path_keys = chosen(options, StepOptions), tuple(terms.partition or ("load_date",)) if terms else None
-    return AssetBuilder(ask, parameters, ins, wait, to, terms, step, caller(), execute, path_keys).make(specs)
+    return AssetBuilder(ask, parameters, ins, wait, to, terms, chosen(options, StepOptions), caller(), execute).make(
+        specs
+    )
 
 
 def weblake_assets(
@@ -227,8 +228,6 @@ class AssetBuilder:
     #: The file and line of the user's code that define the asset.
     source: tuple[str, int]
     execute: StepBody | None = None
-    #: The path keys of its loads, if they are known before it runs.
-    path_keys: tuple[str, ...] | None = None
 
     def make(self, specs: list[dg.AssetSpec]) -> WeblakeAsset:
         """Return the asset of one spec, or the list of the assets of two."""
@@ -267,10 +266,7 @@ class AssetBuilder:
         }
         decorate = dg.multi_asset(name=spec.key.to_python_identifier(), specs=[spec], ins=ins, **options)  # type: ignore[arg-type]
         asset = decorate(compute)
-        asset.__class__, asset.op.__class__ = WeblakeAsset, _LandingOp
-        root = self.to.rstrip("/") if self.to else f"the root of the resource {name!r}"
-        if self.path_keys is not None:
-            cast("_LandingOp", asset.op).lands = data.to_user_string(), self.path_keys, root
+        asset.__class__ = WeblakeAsset
         return cast("WeblakeAsset", asset)
 
     def _request(self, context: dg.AssetExecutionContext, given: Mapping[str, object], *, lands: bool) -> Request:
@@ -297,33 +293,6 @@ class AssetBuilder:
                 "returned: there, a job over its limit is not cancelled. Give @weblake_assets a request with the same "
                 "values as `terms`."
             )
-
-
-class _LandingOp(dg.OpDefinition):
-    """The op of an asset. When a job is built from all assets, it compares the path keys of those of one root.
-
-    This is when definitions load, and the first time that their assets are seen together.
-    """
-
-    #: The asset that the op lands, the path keys of its loads, and their root; empty if the keys are unknown.
-    lands: tuple[str, tuple[str, ...], str] = ("", (), "")
-
-    def get_resource_requirements(self, handle: Any, asset_layer: Any, *more: Any) -> Any:
-        """Return what the op requires.
-
-        Raises:
-            DagsterInvalidDefinitionError: Another asset of the job lands in the same root with other path keys.
-        """
-        for each in asset_layer.data if asset_layer else ():
-            both = self.lands, getattr(each.assets_def.node_def, "lands", self.lands)
-            (name, keys, root), (other, theirs, where) = sorted(both)
-            if where == root and theirs != keys:
-                raise dg.DagsterInvalidDefinitionError(
-                    f"The assets {name!r} and {other!r} land in {root} with different path keys: {', '.join(keys)}; "
-                    f"{', '.join(theirs)}. All assets of a root have the same keys, by default load_date: give the "
-                    "same keys as `partition` of their requests, or another root as `to`."
-                )
-        return super().get_resource_requirements(handle, asset_layer, *more)
 
 
 def caller() -> tuple[str, int]:

@@ -16,8 +16,8 @@ from weblake import orchestration
 from weblake.errors import AskPerson
 
 if TYPE_CHECKING:
+    from dagster_weblake.connection import ServiceResource
     from dagster_weblake.requests import LandingRequest
-    from dagster_weblake.resource import WeblakeResource
 
 #: The run tag with which a sensor names the load to collect.
 LOAD_TAG = "weblake/load_id"
@@ -27,7 +27,7 @@ SEARCHED_EVENTS = 32
 
 def collect(
     context: dg.AssetExecutionContext,
-    weblake: WeblakeResource,
+    weblake: ServiceResource,
     request: LandingRequest,
     key: dg.AssetKey,
     to: str | None,
@@ -65,88 +65,51 @@ def _load_to_collect(step: Step, part: Part, job_key: dg.AssetKey) -> str:
     """Return the load that this run started, or that a sensor names, or the partition's newest started one."""
     task, dataset = step.lineage.task(step.dataset, step.key, part.key, step.key), step.dataset
     own = next(n for n in count() if orchestration.LoadState(dataset, task.load_id(n)).intent is None)
-    found = task.load_id(own - 1) if own else _find_reported_load(step, part, job_key, task)
+    found = task.load_id(own - 1) if own else _reported_load(step, part, job_key)
     intent = orchestration.LoadState(dataset, found).intent
     if intent is not None and intent.slot != task.slot(0, intent.partition).name:
         raise AskPerson(
             f"Load {found} was not started for {_named(step.key, part.key)}.",
-            hint=f"Leave the run's tag {LOAD_TAG} out. {_remedy(step, task, job_key)}",
+            hint=f"Leave the run's tag {LOAD_TAG} out. {_remedy(step, job_key)}",
         )
     return found
 
 
-def _find_reported_load(step: Step, part: Part, job_key: dg.AssetKey, task: orchestration.Task) -> str:
-    """Return the load that the run's tag names, or the one in the newest materialization of the asset `job_key`."""
+def _reported_load(step: Step, part: Part, job_key: dg.AssetKey) -> str:
+    """Return the load that the run's tag names, or the one in the newest materialization of the asset `job_key`.
+
+    Raises:
+        AskPerson: There is none, or another run has reported that it has landed.
+    """
     named = step.context.run.tags.get(LOAD_TAG)
     if named is not None and len(step.parts) == 1:
         return named
     wanted = dg.AssetRecordsFilter(job_key, asset_partitions=None if part.key is None else [part.key])
-    for record in step.context.instance.fetch_materializations(wanted, limit=1).records:
-        load_id = metadata.load_named_by(record)
-        if load_id is None:
-            continue
-        if _is_reported(step, load_id, part):
-            _refuse_if_unreported_job(step, part, job_key, task, since=load_id)
-            raise AskPerson(
-                f"Load {load_id}, the newest that {job_key.to_user_string()} has started, has landed as "
-                f"{_named(step.key, part.key)} before, and no other job was started since.",
-                hint=_remedy(step, task, job_key),
-            )
-        return load_id
-    _refuse_if_unreported_job(step, part, job_key, task)
-    raise AskPerson(f"Nothing has been started for {_named(step.key, part.key)}.", hint=_remedy(step, task, job_key))
-
-
-def _remedy(step: Step, task: orchestration.Task, job_key: dg.AssetKey) -> str:
-    """Return what to do if no job of the task is left to land: first, what lands a job that was paid under another key.
-
-    An asset or partition that was renamed after its job had started has left such a job. This reads the whole ledger.
-    """
-    pay = (
-        f"Materialize {job_key.to_user_string()} first, also in schedules: it starts and pays for a job, which lands "
-        f"as {step.key.to_user_string()} when it has ended."
-    )
-    others = reversed(orchestration.open_loads_of_task(step.dataset, task, others=True))
-    named = [f"{load.load_id} of {', partition '.join(load.task[1:])}" for load in others if load.paid is not False][:3]
-    if not named:
-        return pay
-    return (
-        f"If the asset or its partition had another key when its job was started, land that job first: `weblake "
-        f"orphans {step.dataset.url}` lists loads that were paid ({'; '.join(named)}), with their `weblake land` "
-        f"command. If not: {pay}"
-    )
-
-
-def _refuse_if_unreported_job(
-    step: Step, part: Part, job_key: dg.AssetKey, task: orchestration.Task, since: str | None = None
-) -> None:
-    """Raise AskPerson if the ledger has a job, begun after load `since`, that no event in Dagster's log names.
-
-    The run that started it was killed before its event, or was deleted. This reads the whole ledger.
-    """
-    intent = None if since is None else orchestration.LoadState(step.dataset, since).intent
-    for load in reversed(orchestration.open_loads_of_task(step.dataset, task)):
-        if load.paid is False:
-            continue
-        if intent is not None and load.age_s >= intent.age_s():
-            return
-        job = "" if load.job_id is None else f", job {load.job_id}"
-        alone = "" if part.key is None else ", for this partition alone,"
-        remedy = (
-            f"To continue it, re-execute the run or backfill {load.run} from failure (`weblake orphans` says what else "
-            "helps)."
-        )
-        if load.job_id is not None:
-            remedy = (
-                f"To land it, materialize {step.key.to_user_string()}{alone} with the run tag "
-                f"{LOAD_TAG}={load.load_id}."
-            )
+    started = step.context.instance.fetch_materializations(wanted, limit=1).records
+    load_id = metadata.load_named_by(started[0]) if started else None
+    if load_id is None:
+        raise AskPerson(f"No run has reported a job for {_named(step.key, part.key)}.", hint=_remedy(step, job_key))
+    if _is_reported(step, load_id, part):
         raise AskPerson(
-            f"Load {load.load_id} of {_named(step.key, part.key)} has not landed ({load.record}{job}), and the "
-            f"newest materialization of {job_key.to_user_string()} does not name it: the run or backfill "
-            f"{load.run}, which requested it, was killed before its end, or is deleted.",
-            hint=f"{remedy} To pay for another job, materialize {job_key.to_user_string()}.",
+            f"Load {load_id}, the newest that {job_key.to_user_string()} has started, has landed as "
+            f"{_named(step.key, part.key)} before, and no run has reported another job since.",
+            hint=_remedy(step, job_key),
         )
+    return load_id
+
+
+def _remedy(step: Step, job_key: dg.AssetKey) -> str:
+    """Return what to do if no event names a job to land.
+
+    A job that was paid may have none: its run was killed or deleted, or its asset or partition has another key now.
+    """
+    name = step.key.to_user_string()
+    return (
+        f"`weblake orphans {step.dataset.url}` lists the loads that were paid and have not landed, and what lands "
+        f"them. A load of this asset and partition also lands if {name} is materialized with the run tag "
+        f"{LOAD_TAG}=LOAD. If there is none: Materialize {job_key.to_user_string()} first, also in schedules. It "
+        f"starts and pays for a job, which lands as {name} when it has ended."
+    )
 
 
 def _is_reported(step: Step, load_id: str, part: Part) -> bool:

@@ -7,7 +7,7 @@ A request is plain data. Text in it may name the partition that is being materia
     {partition_start} {partition_end}     start and end of the time window, as 2026-11-21
 
 A `dg.EnvVar` in it is looked up when the step runs: for secrets such as a cookie in the headers, which must not be in
-code.
+code. A request is checked when definitions load: against the contract, without the environment, storage or the service.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, get_args
 
 import dagster as dg
 
+from dagster_weblake.secret_config import ENV_VARS
 from dagster_weblake.templates import Part, filled
 from dagster_weblake.url_inputs import urls_of
+from weblake import options as contract
 from weblake import orchestration
 from weblake.errors import InvalidOption
 
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 _SCHEMA = 1
 #: Options that are fields of the request, and not keys of `options`.
 _NO_OPTIONS = frozenset({"url", "urls", "file", "naming", "terms", "idempotency_key"})
+
+#: A replacement for a text that is only known when the step runs.
+_ANY_TEXT, _ANY_URL = "x", "https://example.com/"
 
 _Options = TypeVar("_Options", bound=Mapping[str, object])
 
@@ -107,7 +112,7 @@ class LandingRequest:
 
     def naming(self, part: Part) -> orchestration.Naming:
         """Return the partition keys and values of the load."""
-        check_type("partition", self.partition, Mapping, "a dict")
+        _check_type("partition", self.partition, Mapping, "a dict")
         return orchestration.Naming(partition=filled(self.partition, part) if self.partition else None)
 
 
@@ -204,7 +209,7 @@ class ParseRequest(LandingRequest):
 
     def load_request(self, part: Part) -> LoadRequest:
         """Return the load request of one file, identified by its name and content."""
-        check_file(self.file)
+        _check_file(self.file)
         path = Path(filled(self.file, part))
         if not path.is_file():
             raise InvalidOption(f"{path} is not a file here.", hint="Give a path that the step's process can read.")
@@ -228,8 +233,8 @@ class JobRequest(LandingRequest):
         """Return the load request of the existing job."""
         if not self.kind or not self.job_id:
             raise InvalidOption("It is not said which job to land.", hint="Give kind and job_id in the run's config.")
-        check_type("kind", self.kind, str, "a text")
-        check_type("job_id", self.job_id, str, "a text")
+        _check_type("kind", self.kind, str, "a text")
+        _check_type("job_id", self.job_id, str, "a text")
         return orchestration.existing_job_request(self.kind, self.job_id.strip(), self.naming(part).partition)
 
 
@@ -269,19 +274,19 @@ class ActivityRequest:
 Request = CrawlRequest | BatchScrapeRequest | ScrapeRequest | ParseRequest | JobRequest | UsageRequest | ActivityRequest
 
 
-def check_type(name: str, value: object, kind: type | UnionType, what: str) -> None:
+def _check_type(name: str, value: object, kind: type | UnionType, what: str) -> None:
     """Raise InvalidOption for a field of the request that is not None and of another type."""
     if value is not None and not isinstance(value, kind):
         raise InvalidOption(f"{name} is of type {type(value).__name__}.", hint=f"Give {what}.")
 
 
-def check_file(file: object) -> None:
+def _check_file(file: object) -> None:
     """Raise InvalidOption for a file that is no path."""
     if not file or not isinstance(file, str | PathLike):
         raise InvalidOption(f"file is {file!r}.", hint="Give the path of a file.")
 
 
-def check_option_names(options: Mapping[str, object]) -> None:
+def _check_option_names(options: Mapping[str, object]) -> None:
     """Raise InvalidOption for options that are no dict, one that is a field of the request, and one without a text."""
     if not isinstance(options, Mapping):
         raise InvalidOption(f"options is of type {type(options).__name__}.", hint='Give a dict: {"limit": 10}.')
@@ -293,7 +298,7 @@ def check_option_names(options: Mapping[str, object]) -> None:
 
 
 def _options(options: _Options, part: Part) -> _Options:
-    check_option_names(options)
+    _check_option_names(options)
     return filled(options, part)
 
 
@@ -310,3 +315,101 @@ def code_version_of(request: Request) -> str:
         body.pop("urls", None)
     text = json.dumps([type(request).__name__, _SCHEMA, body], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def check_request(request: object, asset: dg.AssetKey) -> None:
+    """Check the request of a definition, as `check`.
+
+    Raises:
+        DagsterInvalidDefinitionError: The contract or the integration refuses it; the message names the asset and the
+            option.
+    """
+    try:
+        check(request)
+    except InvalidOption as error:
+        raise invalid(asset, error) from None
+
+
+def invalid(asset: dg.AssetKey, error: InvalidOption) -> dg.DagsterInvalidDefinitionError:
+    """Return the error of a definition for the error of an option."""
+    return dg.DagsterInvalidDefinitionError(f"Asset {asset.to_user_string()!r}: {error}")
+
+
+def check(request: object) -> None:
+    """Check a request as far as its values are known before the step runs.
+
+    Values that are only known when the step runs are left to the step: an EnvVar, a text with `{partition_…}`, the
+    content of a file, and what an upstream asset returns.
+
+    Raises:
+        InvalidOption: The contract or the integration refuses it; the message names the option.
+    """
+    if not isinstance(request, get_args(Request)):
+        names = ", ".join(each.__name__ for each in get_args(Request))
+        raise InvalidOption(f"The request is of type {type(request).__name__}.", hint=f"Give one of {names}.")
+    if isinstance(request, LandingRequest):
+        request.terms()
+        _check_type("partition", request.partition, Mapping, "a dict")
+    if isinstance(request, CrawlRequest):
+        _check_options(contract.CrawlRequest, request.options, url=_url(request.url))
+    elif isinstance(request, ScrapeRequest):
+        _check_options(contract.ScrapeRequest, request.options, url=_url(request.url))
+    elif isinstance(request, BatchScrapeRequest):
+        urls = [_ANY_URL]
+        if isinstance(request.urls, list | tuple) and not isinstance(request.urls, dg.AssetKey):
+            urls = urls_of([_ANY_URL if _is_unknown_yet(url) else url for url in request.urls])
+        _check_options(contract.BatchScrapeRequest, request.options, urls=urls)
+    elif isinstance(request, ParseRequest):
+        _check_file(request.file)
+        _check_options(contract.ParseOptions, request.options)
+    elif isinstance(request, JobRequest) and request.kind is not None and request.job_id is not None:
+        _check_type("kind", request.kind, str, "a text")
+        _check_type("job_id", request.job_id, str, "a text")
+        orchestration.existing_job_request(request.kind, request.job_id.strip())
+
+
+def _check_options(form: type, options: Mapping[str, object], **more: object) -> None:
+    _check_option_names(options)
+    try:
+        contract.to_wire(form, {**_replaced(options), **more})
+    except InvalidOption as error:
+        # The final value may be valid: the step checks it again.
+        if not any(f"`{path}`" in error.message for path in _unknown_yet(options)):
+            raise
+
+
+def _url(value: object) -> str:
+    """Return an address in place of one that is only known when the step runs; no message shows the value."""
+    if _is_unknown_yet(value):
+        return _ANY_URL
+    if not isinstance(value, str):
+        raise InvalidOption(f"url is of type {type(value).__name__}.", hint="Give a text, such as https://…")
+    problem = contract.url_problem(value)
+    if problem is not None:
+        raise InvalidOption(f"url {problem}.", hint="Correct the address.")
+    return value
+
+
+def _replaced(value: Any) -> Any:
+    """Return a value with a text or a number in place of each EnvVar."""
+    if isinstance(value, ENV_VARS):
+        return _ANY_TEXT if isinstance(value, dg.EnvVar) else 1
+    if isinstance(value, Mapping):
+        return {name: _replaced(each) for name, each in value.items()}
+    return [_replaced(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _is_unknown_yet(value: object) -> bool:
+    return isinstance(value, ENV_VARS) or (isinstance(value, str) and "{partition_" in value)
+
+
+def _unknown_yet(value: object, path: str = "") -> Iterator[str]:
+    """Yield the paths of values that are only known when the step runs, in the form of messages: `a.b[0]`."""
+    if _is_unknown_yet(value):
+        yield path
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _unknown_yet(each, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from _unknown_yet(each, f"{path}[{index}]")

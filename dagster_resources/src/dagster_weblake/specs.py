@@ -20,10 +20,11 @@ from dagster_weblake.requests import (
     Request,
     ScrapeRequest,
     UsageRequest,
+    check_request,
     code_version_of,
+    invalid,
 )
 from dagster_weblake.secret_config import has_user_info
-from dagster_weblake.validation import check_request, invalid
 from weblake.errors import InvalidOption
 
 #: How an asset waits for its job: in the step that started it, or by a sensor, without a waiting process.

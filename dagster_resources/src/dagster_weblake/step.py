@@ -22,15 +22,15 @@ from dagster_weblake.remedies import in_dagster_terms
 from dagster_weblake.requests import BatchScrapeRequest
 from dagster_weblake.stopping import InterruptHandler
 from dagster_weblake.templates import Part
-from dagster_weblake.upstream_partitions import urls_of_part
+from dagster_weblake.url_inputs import urls_of_part
 from weblake import orchestration
 from weblake.errors import AuthenticationFailed, JobEnded, RetryLater, WeblakeError
 
 if TYPE_CHECKING:
+    from dagster_weblake.connection import ServiceResource
     from dagster_weblake.requests import LandingRequest
-    from dagster_weblake.resource import WeblakeResource
     from weblake import Receipt
-    from weblake.orchestration import Dataset, Intent, Job, LandedLoad, LoadRequest
+    from weblake.orchestration import Dataset, Job, LandedLoad, LoadRequest
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Step:
     """One execution of a step: the asset, its partitions, and the dataset of its loads."""
 
     context: dg.AssetExecutionContext
-    weblake: WeblakeResource
+    weblake: ServiceResource
     request: LandingRequest
     key: dg.AssetKey
     to: str | None
@@ -123,11 +123,19 @@ class Step:
         given = self.request.urls
         return replace(self.request, urls=urls_of_part(self.context, self.key, part, given, self.request.column))
 
-    def log_job(self, part: Part, intent: Intent, job: Job) -> str:
-        """Write the job's id and address to the log, and return the address."""
+    def start_load(self, part: Part, load_request: LoadRequest) -> tuple[orchestration.StartedLoad, str]:
+        """Start the job of a load, unless an earlier run did; log the address of its page, and return both."""
+        started = orchestration.start_load(
+            self.weblake.client,
+            self.dataset,
+            load_request,
+            max_credits=self.terms.max_credits,
+            ends_at=time.monotonic() + self.terms.timeout_s,
+        )
+        intent, job, _ = started
         url = self.weblake.job_url(job.kind, job.job_id, has_console=bool(intent.replay))
         self.context.log.info(f"{part}Job {job.job_id} of load {job.load_id}: {url}")
-        return url
+        return started, url
 
     def job_url(self, receipt: Receipt) -> str:
         """Return the address of a load's job; empty where it has none."""

@@ -13,11 +13,11 @@ from dagster_weblake.assets import AssetBuilder, WeblakeAsset, caller
 from dagster_weblake.failures import translate_errors
 from dagster_weblake.keywords import AssetOptions, SpecOptions, StepOptions, check_names, chosen
 from dagster_weblake.metadata.columns import column_schema
+from dagster_weblake.requests import invalid
 from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.secret_config import resolve, reveal
 from dagster_weblake.specs import Named, named_spec
 from dagster_weblake.step import Result
-from dagster_weblake.validation import invalid
 from weblake import orchestration
 from weblake.errors import AskPerson, InvalidOption, StorageRefused, WeblakeError, causes
 

@@ -211,15 +211,9 @@ def _classify(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orpha
         return Unreadable(load_id, error.message)
 
 
-def open_loads_of_task(dataset: Dataset, task: Task, *, others: bool = False) -> list[Orphan]:
-    """Return the loads of a task, of any run, that have not landed, oldest first; reads the whole ledger.
-
-    With `others`, return those of the other tasks of the same orchestrator instead.
-    """
-    found = open_loads(dataset).orphans
-    if others:
-        found = tuple(each for each in found if each.task[:1] == task.names[:1])
-    return [each for each in found if (each.slot == task.slot(0, each.partition).name) != others]
+def open_loads_of_task(dataset: Dataset, task: Task) -> list[Orphan]:
+    """Return the loads of a task, of any run, that have not landed, oldest first; reads the whole ledger."""
+    return [each for each in open_loads(dataset).orphans if each.slot == task.slot(0, each.partition).name]
 
 
 def find_open_loads(client: FlowRunner, dataset: Dataset, *, unknown_jobs: bool = False) -> Unlanded:

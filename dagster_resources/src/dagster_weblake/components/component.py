@@ -12,18 +12,17 @@ from typing_extensions import Self
 
 from dagster_weblake.assets import build_weblake_assets, run_step
 from dagster_weblake.components.attributes import (
+    Block,
     ResolvedAsset,
     ResolvedBackfillPolicy,
     ResolvedResource,
     ResolvedRetryPolicy,
     doc,
 )
-from dagster_weblake.components.block import Block
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
-from dagster_weblake.requests import Request
+from dagster_weblake.requests import Request, check
 from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.specs import Wait, build_weblake_specs
-from dagster_weblake.validation import check
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import dagster as dg
 from pydantic import Field, field_validator, model_validator
 
 from dagster_weblake.checks import build_document_checks
-from dagster_weblake.components.attributes import ResolvedDeadline, doc, duration
-from dagster_weblake.components.block import Block, fill_templates
+from dagster_weblake.components.attributes import Block, ResolvedDeadline, doc, duration, fill_templates
 from dagster_weblake.components.component import LandingComponent
 from dagster_weblake.components.option_schema import options_schema
 from dagster_weblake.components.scaffolding import BatchScrapeScaffolder, CrawlScaffolder

@@ -10,8 +10,7 @@ from pydantic import field_validator, model_validator
 from typing_extensions import Self
 
 from dagster_weblake.checks import build_usage_checks
-from dagster_weblake.components.attributes import ResolvedBackfillPolicy, doc
-from dagster_weblake.components.block import Block
+from dagster_weblake.components.attributes import Block, ResolvedBackfillPolicy, doc
 from dagster_weblake.components.component import LandingComponent
 from dagster_weblake.components.scaffolding import UsageScaffolder
 from dagster_weblake.requests import Request, UsageRequest

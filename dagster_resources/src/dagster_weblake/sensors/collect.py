@@ -4,28 +4,27 @@
         -> a run of <key>, with the load id as run key -> that run is known to Dagster: forgotten
 
 The run lands, cancels or refuses the job, see `landing`. The state is in the event log: the cursor holds only numbers
-of events.
+of events. Dagster loses no request of a tick that it had recorded, not even when its daemon is killed; but it drops one
+that could not be launched, or that a stopped sensor had not come to. So the sensor requests a run again until it finds
+it: requests with the same run key give one run at most.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
 from dagster_weblake.collecting import LOAD_TAG
 from dagster_weblake.remedies import DAGSTER, in_dagster_terms
-from dagster_weblake.sensors import ticks
-from dagster_weblake.sensors.job_events import FollowedJobs, StartedJob, read_new, read_started
-from dagster_weblake.sensors.own_runs import OwnRun, OwnRuns
-from dagster_weblake.sensors.ticks import CallableSensor
+from dagster_weblake.sensors.job_events import FollowedJobs, OwnRun, OwnRuns, StartedJob, read_new, read_started
 from dagster_weblake.specs import job_key
 from weblake import orchestration
 from weblake.errors import InvalidOption, JobGone, WeblakeError
@@ -39,10 +38,18 @@ Asset = dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey | str
 PARALLEL_POLLS = 16
 #: Jobs that one tick polls. The others are polled in the next ticks.
 POLLS_PER_TICK = 1000
+#: Seconds that a tick may take: Dagster aborts it after 60, and its results would be lost.
+TICK_S = 40.0
+#: Seconds after that in which it still looks up the runs that have started jobs.
+OWN_RUNS_S = 10.0
+#: Requests of one tick. Dagster keeps them in one field of its database, which on MySQL holds 64 KB.
+REQUESTS = 100
 #: Seconds of a tick that are reserved for queries of Dagster's database and reads of the ledger.
 LEDGER_S = 15.0
 #: Seconds in which "not found" is tolerated: a job just started may not be found yet.
 UNSEEN_S = 30.0
+#: The tags that Dagster puts on a run that a sensor has requested.
+_RUN_KEY, _SENSOR = "dagster/run_key", "dagster/sensor_name"
 
 
 def build_collect_sensor(
@@ -85,7 +92,7 @@ def build_collect_sensor(
         # A direct call passes the resources as arguments as well.
         return _Tick(context, getattr(context.resources, resource_key), pairs, sensor).run()
 
-    return CallableSensor(
+    return dg.SensorDefinition(
         name=sensor,
         evaluation_fn=evaluate,
         asset_selection=dg.AssetSelection.assets(*(pair.data for pair in pairs)),
@@ -135,33 +142,29 @@ class _Tick:
     pairs: Sequence[_Pair]
     sensor: str
     memory: FollowedJobs = field(init=False)
-    until: float = field(default_factory=lambda: time.monotonic() + ticks.TICK_S)
+    until: float = field(default_factory=lambda: time.monotonic() + TICK_S)
     #: The reason why a poll or a read failed, if one did.
     trouble: WeblakeError | None = None
     #: The final statuses of jobs by their ids, as far as they were polled in this tick.
     states: dict[str, object] = field(default_factory=dict)
 
     def run(self) -> dg.SensorResult:
-        self.memory = FollowedJobs.read(ticks.remembered(self.context))
+        self.memory = FollowedJobs.read(self.context)
         for pair in self.pairs:
-            followed = self.memory.followed(pair.job)
             read_new(self.context.instance, pair.job, self.memory)
-            self._warn_of_deleted(pair.job, followed - self.memory.followed(pair.job))
-        asked, pending = self._jobs(self.memory.asked), self._jobs(self.memory.pending)
-        over = self._over(pending)
-        requests = self._requests([*asked, *over])
+        requests = self._requests(self._over(self._jobs()))
         left = sum(len(self.memory.pending.get(pair.job.to_user_string(), ())) for pair in self.pairs)
-        cursor = json.dumps(self.memory.write(), separators=(",", ":"))
+        cursor = self.memory.model_dump_json()
         if requests:
             return dg.SensorResult(run_requests=requests, cursor=cursor)
         return dg.SensorResult(skip_reason=self._skip_text(left), cursor=cursor)
 
-    def _jobs(self, events: Mapping[str, list[int]]) -> list[tuple[_Pair, StartedJob]]:
-        """Return the jobs of the first events of each asset, without repeated starts of the same load."""
+    def _jobs(self) -> list[tuple[_Pair, StartedJob]]:
+        """Return the first pending jobs of each asset, without repeated starts of the same load."""
         found: dict[str, tuple[_Pair, StartedJob]] = {}
         most = max(1, POLLS_PER_TICK // len(self.pairs))
         for pair in self.pairs:
-            ids = events.get(pair.job.to_user_string(), [])[:most]
+            ids = self.memory.pending.get(pair.job.to_user_string(), [])[:most]
             started = read_started(self.context.instance, pair.job, ids)
             for job in started:
                 earlier = found.get(job.load_id)
@@ -171,16 +174,13 @@ class _Tick:
             unknown = set(ids) - {job.event for job in started}
             for event in unknown:
                 self.memory.forget(pair.job, event)
-            self._warn_of_deleted(pair.job, unknown)
+            if unknown:
+                self.context.log.warning(
+                    f"{len(unknown)} materializations of {pair.job.to_user_string()} are deleted, as with their runs, "
+                    "or name no job. They are not followed any more. `weblake orphans` lists the jobs that were paid "
+                    "and have not landed."
+                )
         return list(found.values())
-
-    def _warn_of_deleted(self, job: dg.AssetKey, events: set[int]) -> None:
-        if events:
-            self.context.log.warning(
-                f"{len(events)} materializations of {job.to_user_string()} are deleted, as with their runs, or name no "
-                "job. They are not followed any more. `weblake orphans` lists the jobs that were paid and have not "
-                "landed."
-            )
 
     def _over(self, pending: list[tuple[_Pair, StartedJob]]) -> list[tuple[_Pair, StartedJob]]:
         """Return the jobs that have ended, and move the others to the end of the queue."""
@@ -221,25 +221,24 @@ class _Tick:
     def _requests(self, jobs: list[tuple[_Pair, StartedJob]]) -> list[dg.RunRequest]:
         """Return run requests for the jobs that have not landed and for which no run was launched."""
         until = self.until - LEDGER_S / 2
-        launched = ticks.launched(self.context, self.sensor, [job.load_id for _, job in jobs], until)
+        launched = _launched(self.context, self.sensor, [job.load_id for _, job in jobs], until)
         jobs = [(pair, job) for pair, job in jobs if job.load_id in launched]  # the others follow in the next tick
         unlanded = self._unlanded([(pair, job) for pair, job in jobs if not launched[job.load_id]])
         requests: list[dg.RunRequest] = []
-        runs, last = OwnRuns(self.context.instance), self.until + ticks.OWN_RUNS_S
+        runs, last = OwnRuns(self.context.instance), self.until + OWN_RUNS_S
         for pair, job in jobs:
-            told_twice = any(request.run_key == job.load_id for request in requests)
-            if launched[job.load_id] or unlanded[job.load_id] is False or told_twice:
+            if launched[job.load_id] or unlanded[job.load_id] is False:
                 self.memory.forget(pair.job, job.event)
-            elif unlanded[job.load_id] is None or len(requests) >= ticks.REQUESTS or time.monotonic() > last:
+            elif unlanded[job.load_id] is None or len(requests) >= REQUESTS or time.monotonic() > last:
                 continue  # it is handled in the next tick
-            elif not ticks.can_be_run(self.context, pair.data, job.partition):
+            elif not _can_be_run(self.context, pair.data, job.partition):
                 self._drop(pair, job)
             elif (own := runs.of(job, pair.data, self.states.get(job.job_id))) is OwnRun.FAILED:
                 self._leave(pair, job)
-            elif own is OwnRun.WAITS and not job.is_late(time.time()):
-                self.memory.postpone(pair.job, job.event)
             else:
-                self.memory.ask(pair.job, job.event)
+                self.memory.postpone(pair.job, job.event)  # others have their turn before it is looked at again
+                if own is OwnRun.WAITS and not job.is_late(time.time()):
+                    continue
                 requests.append(
                     dg.RunRequest(
                         run_key=job.load_id,
@@ -299,3 +298,40 @@ def _is_over(job: StartedJob, answers: orchestration.PollResults, now: float) ->
         return orchestration.is_over(head, job.max_credits)
     # Gone: expired, or of another team. The run gets the same error, and reports it where users see it.
     return isinstance(answers.errors.get(job.job_id), JobGone) and now - job.started_at > UNSEEN_S
+
+
+def _launched(
+    context: dg.SensorEvaluationContext, sensor: str, run_keys: Iterable[str], until: float
+) -> dict[str, bool]:
+    """Return by run key of a sensor whether Dagster has launched a run, however that has ended.
+
+    Keys for which there is no time before `until`, in monotonic seconds, are left out.
+    """
+    found: dict[str, bool] = {}
+    for run_key in run_keys:  # one by one, as Dagster does: its database has an index for one, not for many
+        if time.monotonic() > until:
+            break
+        runs = context.instance.get_runs(filters=dg.RunsFilter(tags={_RUN_KEY: run_key, _SENSOR: sensor}), limit=1)
+        found[run_key] = bool(runs) and runs[0].status != dg.DagsterRunStatus.NOT_STARTED
+    return found
+
+
+def _can_be_run(context: dg.SensorEvaluationContext, key: dg.AssetKey, partition: str | None) -> bool:
+    """Return whether the partition exists now: Dagster fails the whole tick over a request for a deleted one."""
+    if context.repository_def is None or not context.repository_def.asset_graph.has(key):
+        return True
+    partitions = context.repository_def.asset_graph.get(key).partitions_def
+    if partitions is None or partition is None:
+        return partitions is None and partition is None
+    return _has_partition(context.instance, partitions, partition)
+
+
+def _has_partition(instance: dg.DagsterInstance, partitions: dg.PartitionsDefinition, key: str) -> bool:
+    """Return whether a partition exists, without a list of all partitions: it may have a million."""
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
+        keys = key.split("|")
+        dimensions = [dimension.partitions_def for dimension in partitions.partitions_defs]
+        return len(keys) == len(dimensions) and all(map(partial(_has_partition, instance), dimensions, keys))
+    if isinstance(partitions, dg.DynamicPartitionsDefinition):
+        return instance.has_dynamic_partition(str(partitions.name), key)
+    return partitions.has_partition_key(key)

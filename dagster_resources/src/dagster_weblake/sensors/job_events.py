@@ -1,15 +1,19 @@
-"""Jobs that assets have started, read from the event log, and the sensor's state of which it still follows."""
+"""Jobs that assets have started, read from the event log; those that a sensor still follows; and what their runs do."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated
 
 import dagster as dg
-from typing_extensions import Self
+from pydantic import BaseModel, Field, ValidationError
 
+from dagster_weblake.metadata import WeblakeMetadataSet
 from weblake import orchestration
+from weblake.errors import CreditsExhausted, DeadlineExceeded, JobEnded, JobGone, LoadIncomplete
 
 #: How far back a sensor without a cursor reads: longer than a job runs (24 hours by default) and is kept (24 more).
 LOOK_BACK_S = 7 * 24 * 3600.0
@@ -18,6 +22,12 @@ OVERLAP = 200
 #: Jobs that one sensor follows; others wait in the event log until there is room. Numbers of 3000 events are 36 KB.
 MAX_FOLLOWED = 3000
 _PAGE = 500
+#: Errors of landing that another run would only repeat.
+_FINAL = frozenset(each.__name__ for each in (CreditsExhausted, DeadlineExceeded, JobEnded, JobGone, LoadIncomplete))
+#: Statuses of a job whose run was terminated by a user.
+_UNWANTED = ("failed", "cancelled")
+#: The number of an event; a database refuses numbers of more than 64 bits.
+EventNumber = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,91 +59,57 @@ class StartedJob:
         return self.deadline is not None and now >= self.deadline
 
 
-@dataclass(slots=True)
-class FollowedJobs:
-    """The state of a sensor: numbers of events, by the key of the asset that started the jobs."""
+class FollowedJobs(BaseModel):
+    """The cursor of a sensor: numbers of events, by the key of the asset that started the jobs."""
 
     #: The highest number that was read.
-    after: dict[str, int] = field(default_factory=dict)
+    after: dict[str, EventNumber] = {}
     #: The numbers read of the last OVERLAP.
-    recent: dict[str, list[int]] = field(default_factory=dict)
-    #: Jobs that may be running, in the order in which they are polled.
-    pending: dict[str, list[int]] = field(default_factory=dict)
-    #: Jobs whose run was requested.
-    asked: dict[str, list[int]] = field(default_factory=dict)
+    recent: dict[str, list[EventNumber]] = {}
+    #: Jobs that have no run yet, in the order in which they are polled.
+    pending: dict[str, list[EventNumber]] = {}
     #: Seconds since 1970 before which the service must not be asked, because it has named this time.
-    ask_after: float = 0.0
+    ask_after: Annotated[float, Field(allow_inf_nan=False)] = 0.0
 
     @classmethod
-    def read(cls, memory: Mapping[str, object]) -> Self:
-        """Return the state from its JSON form; parts in another form count as unknown."""
-        after = memory.get("after")
-        known = {key: at for key, at in after.items() if _is_number(at)} if isinstance(after, dict) else {}
-        recent, pending, asked = (_numbers(memory.get(name)) for name in ("recent", "pending", "asked"))
-        return cls(known, recent, pending, asked, _amount(memory.get("ask_after")) or 0.0)
-
-    def write(self) -> dict[str, object]:
-        """Return its JSON form."""
-        lists = {name: getattr(self, name) for name in ("recent", "pending", "asked")}
-        scalars = {"ask_after": self.ask_after} if self.ask_after else {}
-        full = {name: {k: v for k, v in each.items() if v} for name, each in lists.items()}
-        return {"after": self.after, **scalars, **full}
+    def read(cls, context: dg.SensorEvaluationContext) -> FollowedJobs:
+        """Return the content of the cursor; empty at the first tick, and if it cannot be read, which is logged."""
+        if context.cursor is None:
+            return cls()
+        try:
+            return cls.model_validate_json(context.cursor)
+        except ValidationError:
+            context.log.warning("The cursor of this sensor cannot be read; it begins anew.")
+            return cls()
 
     @property
     def free_slots(self) -> int:
         """Return how many more jobs it can follow."""
-        return max(0, MAX_FOLLOWED - sum(len(ids) for each in (self.pending, self.asked) for ids in each.values()))
-
-    def followed(self, key: dg.AssetKey) -> set[int]:
-        """Return the jobs of an asset that may be running, or whose run was requested."""
-        name = key.to_user_string()
-        return {*self.pending.get(name, ()), *self.asked.get(name, ())}
+        return max(0, MAX_FOLLOWED - sum(map(len, self.pending.values())))
 
     def follow(self, key: dg.AssetKey, event: int) -> None:
         """Add a job, unless it is known."""
         name = key.to_user_string()
-        if event in self.recent.setdefault(name, []):
+        recent = self.recent.setdefault(name, [])
+        if event in recent:
             return
-        self.recent[name].append(event)
         self.pending.setdefault(name, []).append(event)
         self.after[name] = max(event, self.after.get(name, 0))
-        self.recent[name] = [each for each in self.recent[name] if each > self.after[name] - OVERLAP]
-
-    def restart(self, key: dg.AssetKey) -> None:
-        """Forget everything about an asset."""
-        for each in (self.after, self.recent, self.pending, self.asked):
-            each.pop(key.to_user_string(), None)
+        self.recent[name] = [each for each in (*recent, event) if each > self.after[name] - OVERLAP]
 
     def postpone(self, key: dg.AssetKey, event: int) -> None:
-        """Move a job to the end of the queue, if it is pending."""
-        line = self.pending.get(key.to_user_string(), [])
-        if event in line:
-            line.remove(event)
-            line.append(event)
-
-    def ask(self, key: dg.AssetKey, event: int) -> None:
-        """Record that its run was requested."""
+        """Move a job to the end of the queue."""
         self.forget(key, event)
-        self.asked.setdefault(key.to_user_string(), []).append(event)
+        self.pending[key.to_user_string()].append(event)
 
     def forget(self, key: dg.AssetKey, event: int) -> None:
         """Remove a job."""
-        for each in (self.pending, self.asked):
-            line = each.get(key.to_user_string(), [])
-            if event in line:
-                line.remove(event)
+        self.pending[key.to_user_string()].remove(event)
 
 
 def read_new(instance: dg.DagsterInstance, key: dg.AssetKey, memory: FollowedJobs) -> None:
-    """Add the jobs that an asset has started since the last tick, as far as there is room for them.
-
-    If the last event that was read is gone, the numbers may be those of another event log: one that was deleted,
-    restored or moved, which begins to count anew. The asset is then read as without a cursor.
-    """
+    """Add the jobs that an asset has started since the last tick, as far as there is room for them."""
     after = memory.after.get(key.to_user_string())
-    if after is not None and not _exists(instance, key, after):
-        memory.restart(key)
-        after = None
     since = time.time() - LOOK_BACK_S if after is None else None
     low = None if after is None else after - OVERLAP
     while memory.free_slots:
@@ -147,11 +123,6 @@ def read_new(instance: dg.DagsterInstance, key: dg.AssetKey, memory: FollowedJob
                 low = record.storage_id
         if not page.has_more:
             return
-
-
-def _exists(instance: dg.DagsterInstance, key: dg.AssetKey, event: int) -> bool:
-    wanted = dg.AssetRecordsFilter(asset_key=key, storage_ids=[event])
-    return bool(instance.fetch_materializations(wanted, limit=1).records)
 
 
 def read_started(instance: dg.DagsterInstance, key: dg.AssetKey, events: Sequence[int]) -> list[StartedJob]:
@@ -170,30 +141,80 @@ def _started(record: dg.EventLogRecord) -> StartedJob | None:
     event = record.asset_materialization
     if event is None:
         return None
-    values = {name: value.value for name, value in event.metadata.items() if name.startswith("weblake/")}
-    texts = [values.get(f"weblake/{name}") for name in ("load_id", "kind", "job_id")]
-    if not all(isinstance(text, str) for text in texts) or texts[1] not in orchestration.JOB_KINDS:
+    try:
+        facts = WeblakeMetadataSet.extract(event.metadata)
+    except (ValidationError, dg.DagsterError):  # another program's event
         return None
-    load_id, kind, job_id = map(str, texts)
-    deadline, most = (_amount(values.get(f"weblake/{name}")) for name in ("deadline", "max_credits"))
+    load_id, kind, job_id = facts.load_id, facts.kind, facts.job_id
+    if not load_id or not job_id or not kind or kind not in orchestration.JOB_KINDS:
+        return None
     at, run_id = record.timestamp, record.run_id
-    return StartedJob(record.storage_id, at, load_id, kind, job_id, event.partition, deadline, most, run_id)
+    return StartedJob(
+        record.storage_id, at, load_id, kind, job_id, event.partition, facts.deadline, facts.max_credits, run_id
+    )
 
 
-def _amount(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1 << 63:
-        return None  # JSON has integers that no float can hold
-    return float(value)
+class OwnRun(Enum):
+    """The state of the landing in the run that started a job."""
+
+    #: It does not land it: it has another selection, or it died before it could.
+    NOTHING = "nothing"
+    #: It has not ended yet, and lands it or fails.
+    WAITS = "waits"
+    #: It has failed to land it, as any other run would.
+    FAILED = "failed"
 
 
-def _is_number(value: object) -> bool:
-    # A database refuses numbers of more than 64 bits.
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+@dataclass(frozen=True, slots=True)
+class OwnRuns:
+    """The runs that have started jobs, each read once: a run over many partitions has started a job for each."""
+
+    instance: dg.DagsterInstance
+    _runs: dict[str, dg.DagsterRun | None] = field(default_factory=dict)
+    _selected: dict[tuple[str, dg.AssetKey], bool] = field(default_factory=dict)
+    _failures: dict[str, Sequence[dg.EventLogRecord]] = field(default_factory=dict)
+
+    def of(self, job: StartedJob, data: dg.AssetKey, state: object) -> OwnRun:
+        """Return what the run that started a job does about its landing.
+
+        Args:
+            job: The job.
+            data: The asset that it lands as.
+            state: The job's final status; None if it is not known.
+        """
+        run = self._run(job.run_id) if job.run_id else None
+        if run is None or not self._selects(run, data):
+            return OwnRun.NOTHING
+        if not run.is_finished:
+            return OwnRun.WAITS
+        if run.status == dg.DagsterRunStatus.CANCELED:
+            return OwnRun.FAILED if state in _UNWANTED else OwnRun.NOTHING
+        if run.run_id not in self._failures:
+            found = self.instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+            self._failures[run.run_id] = found.records
+        failures = self._failures[run.run_id]
+        return OwnRun.FAILED if any(_is_final(record, job.load_id) for record in failures) else OwnRun.NOTHING
+
+    def _run(self, run_id: str) -> dg.DagsterRun | None:
+        if run_id not in self._runs:
+            self._runs[run_id] = self.instance.get_run_by_id(run_id)
+        return self._runs[run_id]
+
+    def _selects(self, run: dg.DagsterRun, key: dg.AssetKey) -> bool:
+        if run.asset_selection:
+            return key in run.asset_selection
+        if (run.run_id, key) not in self._selected:
+            planned = self.instance.get_records_for_run(
+                run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+            )
+            self._selected[run.run_id, key] = any(record.asset_key == key for record in planned.records)
+        return self._selected[run.run_id, key]
 
 
-def _numbers(value: object) -> dict[str, list[int]]:
-    if not isinstance(value, Mapping):
-        return {}
-    return {
-        str(key): [each for each in ids if _is_number(each)] for key, ids in value.items() if isinstance(ids, Iterable)
-    }
+def _is_final(record: dg.EventLogRecord, load_id: str) -> bool:
+    event = record.event_log_entry.dagster_event
+    failure = None if event is None else event.step_failure_data.user_failure_data
+    if failure is None:
+        return False
+    facts = {name: value.value for name, value in failure.metadata.items()}
+    return facts.get("weblake/load_id") == load_id and facts.get("weblake/error") in _FINAL

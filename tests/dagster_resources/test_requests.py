@@ -1,13 +1,18 @@
-"""Tests that requests are checked when definitions load, with errors that name the asset and the option."""
+"""Tests of requests: their check when definitions load, and the values that only a step knows."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import dagster as dg
+import pandas as pd
+import pyarrow as pa
 import pytest
+from hypothesis import given as for_all
+from hypothesis import strategies as st
 
 from dagster_weblake import (
     BatchScrapeRequest,
@@ -15,17 +20,17 @@ from dagster_weblake import (
     JobRequest,
     ParseRequest,
     ScrapeRequest,
-    UsageRequest,
-    WeblakeResource,
-    build_table_asset,
     build_weblake_assets,
+    build_weblake_specs,
     weblake_assets,
 )
 from dagster_weblake.requests import LandingRequest, Request
-from dagster_weblake.templates import Part
-from weblake.errors import InvalidOption
+from dagster_weblake.templates import Part, filled
+from weblake.errors import AskPerson, InvalidOption
 
 URL = "https://docs.example.com/"
+A, B = "https://a.example/", "https://b.example/"
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
 @pytest.fixture(autouse=True)
@@ -41,15 +46,10 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     ("request_", "message"),
     [
         (CrawlRequest(url=URL, options={"limitt": 3}), "'limitt' is not an option here. Did you mean `limit`"),  # type: ignore[typeddict-unknown-key]
-        (CrawlRequest(url=URL, options={"maxDiscoveryDepth": 1}), "maxDiscoveryDepth"),  # type: ignore[typeddict-unknown-key]
-        (CrawlRequest(url=URL, options={"limit": "3"}), "limit"),  # type: ignore[typeddict-item]
         (CrawlRequest(url="ftp://a.example/"), "url has the scheme 'ftp'"),
         (CrawlRequest(url=URL, options={"url": URL}), "'url' is not an option"),  # type: ignore[typeddict-unknown-key]
         (CrawlRequest(url=URL, options=None), "options is of type NoneType"),  # type: ignore[arg-type]
         (CrawlRequest(url=7), "url is of type int"),  # type: ignore[arg-type]
-        (ScrapeRequest(url="", options={}), "url is empty"),
-        (ScrapeRequest(url=URL, options={"formats": ["markdwn"]}), "markdwn"),  # type: ignore[list-item]
-        (BatchScrapeRequest(urls=[URL], options={"max_age": -1}), "max_age"),
         (BatchScrapeRequest(urls=[]), "no URL"),
         (BatchScrapeRequest(urls=[URL, 7]), "Entry 1 of the URLs is of type int"),
         (ParseRequest(file="a.pdf", options={"format": ["markdown"]}), "'format' is not an option"),  # type: ignore[typeddict-unknown-key]
@@ -60,7 +60,6 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         (CrawlRequest(url=URL, poll_interval=0), "poll_interval is 0"),
         (ScrapeRequest(url=URL, partition="day"), "partition is of type str. Give a dict"),  # type: ignore[arg-type]
         (ParseRequest(file=None), "file is None. Give the path of a file"),  # type: ignore[arg-type]
-        (JobRequest(kind="batch", job_id=5), "job_id is of type int"),  # type: ignore[arg-type]
         ({"url": URL}, "request is of type dict. Give one of CrawlRequest"),
     ],
 )
@@ -74,7 +73,8 @@ def test_a_wrong_request_is_an_error_of_its_definition(request_: Any, message: s
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (ScrapeRequest(url=URL, options="x"), "options is of type str"),  # type: ignore[arg-type]
+        (BatchScrapeRequest(urls=dg.AssetKey(["lists", "today"])), "The URLs of lists/today were not loaded"),
+        (BatchScrapeRequest(urls=[URL], options={"urls": "x"}), "is not an option"),  # type: ignore[typeddict-unknown-key]
         (CrawlRequest(url=URL, partition="day"), "partition is of type str"),  # type: ignore[arg-type]
         (ParseRequest(file=None), "file is None"),  # type: ignore[arg-type]
         (JobRequest(kind="batch", job_id=5), "job_id is of type int"),  # type: ignore[arg-type]
@@ -85,13 +85,6 @@ def test_a_request_that_a_function_returns_is_checked_in_the_step(request_: Land
     """Without an error of its own, the step would be retried."""
     with pytest.raises(InvalidOption, match=message):
         request_.load_request(Part())
-
-
-def test_a_root_with_a_password_is_refused_and_not_shown() -> None:
-    with pytest.raises(dg.DagsterInvalidDefinitionError, match="`to` has a user name or password") as caught:
-        build_weblake_assets("docs", CrawlRequest(url=URL), to="s3://test-user:test-secret@lake/web")
-    assert "test-secret" not in str(caught.value)
-    assert build_weblake_assets("docs", CrawlRequest(url=URL), to="abfs://container@account.dfs.example.com/web")
 
 
 @pytest.mark.parametrize(
@@ -127,46 +120,58 @@ def test_the_terms_of_a_decorated_asset_and_its_wait_are_checked() -> None:
     assert weblake_assets("docs", wait="sensor", terms=terms)(lambda: CrawlRequest(url=URL))
 
 
-DAY = {"day": "{partition_key}"}
+def test_an_iterator_of_urls_is_read_once_for_all_partitions() -> None:
+    def once() -> Iterator[str]:
+        yield f"{A}{{partition_key}}"
+
+    for urls in (once(), pa.table({"url": [f"{A}{{partition_key}}"]}).to_reader()):
+        request = BatchScrapeRequest(urls=urls)
+        assert [request.load_request(Part(key)).submitted for key in "ab"] == [(f"{A}a",), (f"{A}b",)]
 
 
-@pytest.mark.parametrize(
-    ("partitions", "more", "refused"),
-    [
-        ((DAY, None), {}, "day; load_date"),
-        ((None, {"source": "web"}), {}, "load_date; source"),
-        (({"day": "x", "site": "y"}, {"site": "y", "day": "x"}), {}, "day, site; site, day"),
-        ((DAY, None), {"to": "s3://lake/web", "wait": "sensor"}, "in s3://lake/web with different"),
-        ((DAY, {"day": "monday"}), {}, None),
-        ((None, None), {}, None),
-    ],
-)
-def test_path_keys_of_one_root_are_compared_when_definitions_load(
-    partitions: tuple[dict[str, str] | None, ...], more: dict[str, Any], refused: str | None
-) -> None:
-    days = dg.DailyPartitionsDefinition("2026-01-01")
-    assets = [
-        asset
-        for name, partition in zip("ab", partitions, strict=True)
-        for asset in build_weblake_assets(name, CrawlRequest(url=URL, partition=partition), partitions_def=days, **more)
-    ]
+def test_each_partition_gets_the_urls_of_its_upstream_partition() -> None:
+    request = BatchScrapeRequest(urls={"a": [A], "b": pd.DataFrame({"url": [B]})})
+    assert [request.load_request(Part(key)).submitted for key in "ab"] == [(A,), (B,)]
+    with pytest.raises(InvalidOption, match="came as dict"):
+        request.load_request(Part("c"))
 
-    @weblake_assets()
-    def unknown() -> CrawlRequest:
-        raise NotImplementedError
 
-    own = [*build_weblake_assets("usage", UsageRequest()), *unknown, build_table_asset("table")]
-    defs = dg.Definitions(assets=[*assets, *own], resources={"weblake": WeblakeResource(root="s3://lake/web")})
-    if refused is None:
-        dg.Definitions.validate_loadable(defs)
-        return
-    with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"assets 'a' and 'b' land in") as raised:
-        dg.Definitions.validate_loadable(defs)
-    assert refused in str(raised.value)
-    apart = [
-        *build_weblake_assets("a", CrawlRequest(url=URL, partition=DAY), partitions_def=days),
-        *build_weblake_assets("b", CrawlRequest(url=URL), to="s3://lake/other"),
-        *build_weblake_assets("c", CrawlRequest(url=URL, partition={"c": "c"}), resource_key="other"),
-    ]
-    resources = {"weblake": WeblakeResource(root="s3://lake/web"), "other": WeblakeResource(root="s3://lake/c")}
-    dg.Definitions.validate_loadable(dg.Definitions(assets=apart, resources=resources))
+def test_environment_variables_are_resolved_wherever_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SITE", A)
+    monkeypatch.setenv("MOST", "7")
+    assert BatchScrapeRequest(urls=[dg.EnvVar("SITE"), B]).load_request(Part()).submitted == (A, B)
+    assert filled({"limit": dg.EnvVar.int("MOST"), "deep": [(dg.EnvVar("SITE"),)]}, Part()) == {
+        "limit": 7,
+        "deep": [(A,)],
+    }
+    crawl = CrawlRequest(url=dg.EnvVar("SITE"), options={"limit": dg.EnvVar.int("MOST")})
+    assert crawl.load_request(Part()).first_target == A
+    (asset,) = build_weblake_assets("docs", crawl)
+    assert "SITE" in str(asset.descriptions_by_key[asset.key])
+    monkeypatch.setenv("MOST", "test-secret")
+    with pytest.raises(AskPerson, match="MOST is not a number") as caught:
+        filled([dg.EnvVar.int("MOST")], Part())
+    assert "test-secret" not in str(caught.value)
+
+
+@for_all(TEXTS, TEXTS, TEXTS)
+def test_a_partition_key_is_inserted_once_and_unchanged(key: str, before: str, after: str) -> None:
+    before, after = (text.replace("{", "") for text in (before, after))
+    assert filled(f"{before}{{partition_key}}{after}", Part(key)) == before + key + after
+    assert filled([{key: before}], Part(key)) == [{key: before}]  # names are nobody's template
+    for url in (f"{A}{{partition_key}}", f"{A}%7Bpartition_key%7D", f"{A}{{x}}/%%/{{}}"):
+        load_request = BatchScrapeRequest(urls=[url]).load_request(Part("{partition_key}"))
+        assert load_request.submitted == (url,)
+
+
+def test_the_code_version_follows_the_request() -> None:
+    def version(**given: object) -> str | None:
+        request = CrawlRequest(**{"url": "https://a.example/", "options": {"limit": 3}} | given)  # type: ignore[arg-type]
+        return build_weblake_specs("docs", request)[0].code_version
+
+    assert version() == version(max_credits=5, allow_partial=True)
+    assert len({version(), version(url="https://b.example/"), version(options={"limit": 4})}) == 3
+    own = dg.AssetSpec("docs", code_version="mine")
+    assert build_weblake_specs(own, CrawlRequest(url="https://a.example/"))[0].code_version == "mine"
+    lists = [BatchScrapeRequest(urls=dg.AssetKey(name)) for name in ("one", "two")]
+    assert len({build_weblake_specs("docs", request)[0].code_version for request in lists}) == 1

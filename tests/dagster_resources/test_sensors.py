@@ -1,33 +1,26 @@
-"""Tests that the collect sensor collects each ended job once, also after a lost cursor or a killed daemon."""
+"""Tests that the collect sensor requests a run for each ended job once, also after a lost cursor or a killed daemon."""
 
 from __future__ import annotations
 
-import json
-import re
 import secrets
-import shlex
 import time
-from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 from catalogue import proves
-from command_in_process import run_command
 from gated_site import GatedSite
 from hostile_runs import killed, survived
 from in_process import Bench
 from sensor_bench import Tick, Ticker, counted, ended, start, until
 
-import dagster_weblake.reports  # noqa: F401 - loaded before a test patches what it imports
-from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets, step
+from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets
 from dagster_weblake.progress import Progress
-from dagster_weblake.sensors import collect, job_events, ticks
+from dagster_weblake.sensors import collect, job_events
 from dagster_weblake.sensors.job_events import FollowedJobs, read_new
 from weblake import orchestration
 from weblake.errors import InvalidOption
 from weblake.events import Event, StatusPolled
-from weblake.loads import intents
 
 pytestmark = pytest.mark.system
 
@@ -48,8 +41,8 @@ def report_started(bench: Bench, job_id: str, load_id: str | None = None, **more
 @proves(
     "3.6",
     at="dagster_resources/src/dagster_weblake/sensors/collect.py",
-    line="if launched[job.load_id] or unlanded[job.load_id] is False or told_twice:",
-    becomes="if told_twice:",
+    line="if launched[job.load_id] or unlanded[job.load_id] is False:",
+    becomes="if False:",
 )
 def test_a_job_is_collected_when_it_is_over_and_once(bench: Bench, site: GatedSite) -> None:
     docs = waiting(site.held(2))
@@ -70,139 +63,9 @@ def test_a_job_is_collected_when_it_is_over_and_once(bench: Bench, site: GatedSi
     assert ticker.tick().keys == [load_id]
     assert ticker.run(request).success
     assert (bench.rows(), bench.started) == (2, 1)
-    asked = len(bench.service.requests())
     for _ in range(2):
         tick = ticker.tick()
         assert (tick.requests, tick.said) == ([], "No jobs are pending.")
-    assert len(bench.service.requests()) == asked
-
-
-def test_the_deadline_of_a_job_does_not_count_the_time_before_its_start(
-    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first start was refused, such as for a lack of credits, and the run is executed again on the next day."""
-    docs = waiting(site.held(2))
-    ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    day_before = (datetime.now(timezone.utc) - timedelta(hours=25)).isoformat()
-    monkeypatch.setattr(intents, "utc_now", lambda: day_before)
-    deadline = bench.run(docs, "docs_job").metadata("docs_job")["weblake/deadline"]
-    assert isinstance(deadline, float)
-    assert deadline > time.time() + 23 * 3600
-    assert ticker.tick().said == "1 job is pending."
-    site.release()
-    assert ticker.run(ticker.until(lambda tick: bool(tick.requests)).requests[0]).success
-    assert (bench.rows(), bench.started) == (2, 1)
-
-
-@proves(
-    "3.6",
-    at="dagster_resources/src/dagster_weblake/collecting.py",
-    line="if _is_reported(step, load_id, part):",
-    becomes="if False:",
-)
-def test_the_landing_asset_alone_fails_until_another_job_was_started(bench: Bench, site: GatedSite) -> None:
-    docs = waiting(site.pages(2))
-    load_id = bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"]
-    assert bench.run(docs, "docs").success
-    again = bench.run(docs, "docs")  # what a schedule that selects `docs` does
-    failure = again.failure()
-    assert not again.success
-    assert f"Load {load_id}, the newest that docs_job has started" in str(failure.description)
-    assert "Materialize docs_job" in str(failure.metadata["weblake/what_to_do"].value)
-    assert bench.partitions("docs") == [None]
-    assert bench.run(docs, "docs", tags={"weblake/load_id": str(load_id)}).success  # a run that a sensor asked for
-    assert bench.run(docs, "docs_job").success
-    assert bench.run(docs, "docs").success
-    assert (bench.started, bench.rows()) == (2, 4)
-
-
-@proves(
-    "3.6",
-    at="dagster_resources/src/dagster_weblake/collecting.py",
-    line="_refuse_if_unreported_job(step, part, job_key, task)",
-    becomes="pass",
-    case="deleted-None",
-)
-@proves(
-    "3.6",
-    at="dagster_resources/src/dagster_weblake/collecting.py",
-    line="_refuse_if_unreported_job(step, part, job_key, task, since=load_id)",
-    becomes="pass",
-    case="killed-a",
-)
-@pytest.mark.parametrize("partition", [None, "a"])
-@pytest.mark.parametrize("run", ["killed", "deleted"])
-def test_a_paid_job_that_no_event_names_is_named_by_the_landing_asset(
-    bench: Bench, site: GatedSite, run: str, partition: str | None
-) -> None:
-    """The remedy lands it. To materialize `docs_job`, as after a load that has landed, would pay for another job."""
-    how = {} if partition is None else {"partitions_def": dg.StaticPartitionsDefinition(["a", "b"])}
-    docs = waiting(site.held(2) if run == "deleted" else site.pages(2), retry_policy=None, **how)
-    ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    if run == "killed":  # an earlier load has landed
-        assert bench.run(docs, partition=partition).success
-        assert ticker.until(lambda tick: tick.said == "No jobs are pending.").requests == []
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(step, "result_of", killed)
-            assert not survived(lambda: bench.run(docs, "docs_job", partition=partition))
-    else:
-        begun = bench.run(docs, "docs_job", partition=partition)
-        assert ticker.tick().said == "1 job is pending."
-        bench.instance.delete_run(begun.result.run_id)
-        site.release()
-    paid, rows = bench.started, bench.rows()
-    assert ticker.tick().requests == []
-    assert ("paid and have not landed" in str(ticker.log)) == (run == "deleted")
-    failure = bench.run(docs, "docs", partition=partition).failure()
-    assert re.search("not landed .started, job .* was killed before its end, or is deleted", str(failure.description))
-    remedy = str(failure.metadata["weblake/what_to_do"].value)
-    named = re.search(r"materialize docs.* with the run tag (weblake/load_id)=([0-9a-f]{16})\. To pay for", remedy)
-    assert named is not None, remedy
-    assert bench.run(docs, "docs", partition=partition, tags={named[1]: named[2]}).success
-    assert (bench.started, bench.rows() - rows) == (paid, 2 if run == "deleted" or partition is None else 0)
-    last = bench.run(docs, "docs", partition=partition).failure()
-    assert "Materialize docs_job" in str(last.metadata["weblake/what_to_do"].value)
-
-
-@pytest.mark.parametrize("change", ["asset", "partition", "partitioned"])
-@pytest.mark.parametrize("tagged", [False, True])
-def test_after_a_rename_the_paid_job_is_landed_before_another_is_paid(
-    bench: Bench, site: GatedSite, change: str, tagged: bool
-) -> None:
-    """Between start and collect the asset, or its partition, got another key: no event and no record names the job."""
-
-    def renamed(key: str, *parts: str) -> list[dg.AssetsDefinition]:
-        how = {"partitions_def": dg.StaticPartitionsDefinition(list(parts))} if parts else {}
-        request = BatchScrapeRequest(urls=site.pages(2))
-        return build_weblake_assets(key, request, wait="sensor", retry_policy=None, **how)
-
-    before, after = ["docs"], ["pages"]
-    if change != "asset":
-        before, after = ["docs", *(["a"] if change == "partition" else [])], ["docs", "b"]
-    begun = bench.run(renamed(*before), f"{before[0]}_job", partition=(before[1:] or [None])[0])
-    load = str(begun.metadata(f"{before[0]}_job", (before[1:] or [None])[0])["weblake/load_id"])
-    tags = {"weblake/load_id": load} if tagged else {}
-    failure = bench.run(renamed(*after), after[0], partition=(after[1:] or [None])[0], tags=tags).failure()
-    remedy = str(failure.metadata["weblake/what_to_do"].value)
-    named = ", partition ".join(before)
-    command = rf"`weblake orphans {bench.root}` .*\({load} of {named}\).*`weblake land`.* If not: Materialize"
-    assert re.search(command, remedy), remedy
-    # The command that it names pays for nothing, and then nothing is left to land first.
-    env = {"WEBLAKE_BASE_URL": bench.service.url, "WEBLAKE_API_KEY": bench.service.key}
-    listed = run_command(["orphans", str(bench.root)], env)[1]
-    (found,) = set(re.findall(r"`weblake (land [^`]*)`", " ".join(listed.split())))
-    assert run_command(shlex.split(found), env)[0] == 0
-    assert (bench.started, bench.rows()) == (1, 2)
-    failure = bench.run(renamed(*after), after[0], partition=(after[1:] or [None])[0]).failure()
-    assert "orphans" not in str(failure.metadata["weblake/what_to_do"].value)
-
-
-def test_a_load_that_landed_elsewhere_is_reported_once(bench: Bench, site: GatedSite) -> None:
-    docs = waiting(site.pages(1))
-    load_id = str(bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"])
-    with bench.service.client() as client:
-        orchestration.collect(client, bench.resource.dataset(), load_id)
-    assert [bench.run(docs, "docs").success for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "gone"])
@@ -233,15 +96,6 @@ def test_a_run_that_starts_and_lands_is_the_only_one_that_fails(bench: Bench, si
     assert "docs_job to start another job" in str(ticker.log)
 
 
-def test_a_job_whose_run_was_refused_is_collected(bench: Bench, site: GatedSite) -> None:
-    docs = waiting(site.pages(1), retry_policy=None)
-    ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    bench.service.faults({"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "effect": {"status": 401}})
-    assert not bench.run(docs).success
-    (request,) = ticker.until(lambda tick: bool(tick.requests)).requests
-    assert ticker.run(request).success
-
-
 def test_a_job_whose_own_run_died_before_it_could_land_is_collected(bench: Bench, site: GatedSite) -> None:
     docs = waiting(site.pages(1), retry_policy=None)
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
@@ -250,32 +104,6 @@ def test_a_job_whose_own_run_died_before_it_could_land_is_collected(bench: Bench
         assert not survived(lambda: bench.run(docs))
     (request,) = ticker.until(lambda tick: bool(tick.requests)).requests
     assert ticker.run(request).success
-
-
-def test_a_run_that_has_started_many_jobs_is_read_once(bench: Bench, site: GatedSite) -> None:
-    """It has as many events as partitions: read for each of them, a large run takes longer than a tick may."""
-    letters = dg.StaticPartitionsDefinition([*"abcdef"])
-    whole = dg.BackfillPolicy.single_run()
-    docs = waiting(site.pages(1), retry_policy=None, partitions_def=letters, backfill_policy=whole)
-    ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    with pytest.MonkeyPatch.context() as broken:
-        broken.setattr(orchestration, "collect", killed)
-        assert not survived(lambda: bench.run(docs, partitions=("a", "f")))
-    read, reads = bench.instance.get_records_for_run, list[object]()
-
-    def counted_read(run_id: str, *args: object, **more: object) -> object:
-        reads.append(more["of_type"])
-        return read(run_id, *args, **more)  # type: ignore[arg-type]
-
-    with pytest.MonkeyPatch.context() as watched:
-        watched.setattr(bench.instance, "get_records_for_run", counted_read)
-        found: list[object] = []
-        ticker.until(lambda tick: bool(found.extend(tick.keys)) or len(set(found)) == 6)
-        assert len(set(found)) == 6
-        reads.clear()
-        assert len(ticker.tick().requests) == 6  # none of them was launched
-    planned, failed = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.STEP_FAILURE
-    assert [reads.count(planned), reads.count(failed)] == [1, 1]
 
 
 def test_a_job_is_left_to_the_run_that_waits_for_it(bench: Bench, site: GatedSite) -> None:
@@ -294,29 +122,6 @@ def test_a_job_is_left_to_the_run_that_waits_for_it(bench: Bench, site: GatedSit
     assert ticker.tick().said == "No jobs are pending."
 
 
-def test_jobs_that_wait_for_their_own_run_do_not_keep_back_the_others(
-    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run whose worker is lost, without run monitoring, waits for days."""
-    monkeypatch.setattr(collect, "POLLS_PER_TICK", 1)
-    docs = waiting(site.pages(1))
-    ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    other = start(bench.service, [f"{site.url}/page/1"])
-    ended(bench.service, other)
-    requested: list[str | None] = []
-    loads: list[str] = []
-
-    def look(event: Event) -> None:
-        if isinstance(event, StatusPolled) and event.status == "completed" and not loads:
-            loads.append(report_started(bench, other))
-            requested.extend(key for _ in range(3) for key in ticker.tick().keys)
-
-    with monkeypatch.context() as watched:
-        watched.setattr(Progress, "__call__", lambda _, event: look(event))
-        assert bench.run(docs).success
-    assert set(requested) == set(loads)
-
-
 def test_a_slow_instance_does_not_make_a_tick_longer_than_dagster_allows(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,8 +138,7 @@ def test_a_slow_instance_does_not_make_a_tick_longer_than_dagster_allows(
 
     monkeypatch.setattr(bench.instance, "get_runs", get_runs)
     clock = SimpleNamespace(time=time.time, monotonic=lambda: len(queries) / 2)
-    for module in (collect, ticks):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(collect, "time", clock)
     requested = set[str | None]()
     for _ in range(6):
         began = len(queries)
@@ -346,7 +150,7 @@ def test_a_slow_instance_does_not_make_a_tick_longer_than_dagster_allows(
                 status=dg.DagsterRunStatus.SUCCESS,
             )
             bench.instance.add_run(run)
-        assert (len(queries) - began) / 2 <= ticks.TICK_S
+        assert (len(queries) - began) / 2 <= collect.TICK_S
     assert requested == loads
 
 
@@ -362,22 +166,8 @@ def test_a_partition_of_many_is_found_without_a_list_of_all_of_them(
     context = dg.build_sensor_context(instance=bench.instance, definitions=definitions)
     monkeypatch.setattr(dg.MultiPartitionsDefinition, "get_partition_keys", killed)
     keys = ("2026-01-05|a", "2026-01-05|gone", "2025-01-05|a", "2026-01-05", "2026-01-05|a|a", "")
-    found = [key for key in keys if ticks.can_be_run(context, dg.AssetKey("docs"), key)]
+    found = [key for key in keys if collect._can_be_run(context, dg.AssetKey("docs"), key)]
     assert found == ["2026-01-05|a"]
-
-
-def test_a_run_that_failed_is_left_to_its_retries(bench: Bench, site: GatedSite) -> None:
-    docs = waiting([f"{site.url}/page/1"])
-    ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    run = bench.run(docs, "docs_job")
-    (request,) = ticker.until(lambda tick: bool(tick.requests)).requests
-    bench.service.advance(26 * 3600)  # the job has expired
-    assert not ticker.run(request).success
-    assert ticker.tick().requests == []
-    assert (
-        orchestration.LoadState(bench.resource.dataset(), str(run.metadata("docs_job")["weblake/load_id"])).landed
-        is None
-    )
 
 
 def test_each_partition_is_collected_as_that_partition(bench: Bench, site: GatedSite) -> None:
@@ -426,13 +216,13 @@ def test_hundreds_of_jobs_are_polled_within_bounds(
     jobs = {job_id: report_started(bench, job_id) for job_id in (*running, *quick)}
     early = {str(key) for _ in range(5) for key in ticker.tick().keys}
     assert early == {jobs[job_id] for job_id in quick}  # those that run have stood behind them
-    assert counted(ticker.cursor, "pending") == 230 - len(early)
+    assert counted(ticker.cursor, "pending") == 230
     site.release()
     ended(bench.service, *jobs)
     seen = set(early)
     for _ in range(20):
         tick = ticker.tick()
-        assert len(tick.requests) <= ticks.REQUESTS
+        assert len(tick.requests) <= collect.REQUESTS
         assert len(set(tick.keys)) == len(tick.keys)
         seen |= {str(key) for key in tick.keys}
         if seen == set(jobs.values()):
@@ -447,7 +237,7 @@ def test_a_failing_service_loses_no_job(bench: Bench, site: GatedSite, monkeypat
     for effect in ({"status": 503}, {"drop_before": True}, {"stall": True}, {"status": 402}, {"status": 401}):
         bench.service.faults({"match": {"path": "/v2/batch/scrape/"}, "times": None, "effect": effect})
         # A refusal is reported if the poll is answered within the tick, which needs more time on a busy machine.
-        monkeypatch.setattr(ticks, "TICK_S", collect.LEDGER_S + (30.0 if effect == {"status": 401} else 1.0))
+        monkeypatch.setattr(collect, "TICK_S", collect.LEDGER_S + (30.0 if effect == {"status": 401} else 1.0))
         began = time.monotonic()
         tick = ticker.tick()
         assert time.monotonic() - began < 20
@@ -464,17 +254,15 @@ def test_a_failing_service_loses_no_job(bench: Bench, site: GatedSite, monkeypat
     at="dagster_resources/src/dagster_weblake/sensors/collect.py",
     line="self.memory.ask_after = time.time() + named",
     becomes="pass",
-    case="120",
 )
-@pytest.mark.parametrize("named", [120, 50], ids=str)
 def test_o7_a_busy_service_is_not_asked_before_the_time_that_it_names(
-    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch, named: int
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ticks, "TICK_S", collect.LEDGER_S + 30.0)
+    monkeypatch.setattr(collect, "TICK_S", collect.LEDGER_S + 30.0)
     docs = waiting(site.pages(1))
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     load_id = bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"]
-    busy = bench.service.faults.add(status=429, retry_after=named, path="/v2/batch/scrape/", times=None)
+    busy = bench.service.faults.add(status=429, retry_after=120, path="/v2/batch/scrape/", times=None)
     began = time.monotonic()
     told = str(ticker.tick().said)
     assert time.monotonic() - began < 20, "the tick does not wait for a time after its end"
@@ -488,7 +276,7 @@ def test_o7_a_busy_service_is_not_asked_before_the_time_that_it_names(
         assert tick.requests == []
         assert str(tick.said).startswith("1 job is pending. The service named a time to wait. It is asked again after ")
     assert len(bench.service.requests()) == asked
-    later = SimpleNamespace(time=lambda: time.time() + named * 1.25 + 2, monotonic=time.monotonic)
+    later = SimpleNamespace(time=lambda: time.time() + 120 * 1.25 + 2, monotonic=time.monotonic)
     monkeypatch.setattr(collect, "time", later)
     assert ticker.until(lambda tick: bool(tick.requests)).keys == [load_id]
 
@@ -501,11 +289,7 @@ def test_o7_a_busy_service_is_not_asked_before_the_time_that_it_names(
     case="{{{",
 )
 @pytest.mark.parametrize(
-    "cursor",
-    [
-        *("{{{", "[]", "17", "{}", '{"after": 3, "pending": {"docs_job": "x"}}', '{"after": {"docs_job": null}}'),
-        f'{{"ask_after": 1{"0" * 400}}}',
-    ],
+    "cursor", ["{{{", "[]", "{}", '{"pending": {"docs_job": ["x"]}}', f'{{"ask_after": 1{"0" * 400}}}']
 )
 def test_a_lost_cursor_loses_no_job_and_repeats_none(bench: Bench, site: GatedSite, cursor: str) -> None:
     docs = waiting([f"{site.url}/page/1"])
@@ -518,19 +302,7 @@ def test_a_lost_cursor_loses_no_job_and_repeats_none(bench: Bench, site: GatedSi
     assert ticker.until(lambda tick: bool(tick.requests)).keys == [second]
 
 
-def test_another_event_log_under_the_same_cursor_loses_no_job(bench: Bench, site: GatedSite) -> None:
-    """The log was deleted, restored or moved, so that its numbers begin anew; the cursor is in another database."""
-    docs = waiting([f"{site.url}/page/1"])
-    ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    load_id = bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"]
-    for number in (10**6, 10**30):
-        numbers = {"docs_job": [number]}
-        ticker.cursor = json.dumps({"after": {"docs_job": number}, "recent": numbers, "pending": numbers})
-        assert ticker.until(lambda tick: bool(tick.requests)).keys == [load_id]
-
-
 def test_a_job_is_collected_at_its_limits(bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "UNSEEN_S", 0.0)
     docs = waiting([f"{site.url}/"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     job_id = start(bench.service, [f"{site.url}/page/1", *site.held(1)])
@@ -540,18 +312,12 @@ def test_a_job_is_collected_at_its_limits(bench: Bench, site: GatedSite, monkeyp
     late = report_started(bench, job_id, deadline=dg.MetadataValue.timestamp(time.time() - 1))
     costly = report_started(bench, job_id, max_credits=0.5)
     gone = report_started(bench, "00000000-0000-4000-8000-000000000000")
+    assert set(ticker.tick().keys) == {late, costly}, "a job just started may not be found yet"
+    monkeypatch.setattr(collect, "UNSEEN_S", 0.0)
     assert set(ticker.tick().keys) == {late, costly, gone}
-    assert counted(ticker.cursor, "pending") == 1
     site.release()
     ended(bench.service, job_id)
     assert within in ticker.tick().keys
-
-
-def test_a_job_just_started_may_not_be_found_yet(bench: Bench) -> None:
-    docs = waiting(["https://a.example/"])
-    ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    report_started(bench, "00000000-0000-4000-8000-000000000000")
-    assert ticker.tick().said == "1 job is pending."
 
 
 def test_a_load_that_another_process_landed_needs_no_run(bench: Bench, site: GatedSite) -> None:
@@ -613,7 +379,7 @@ def test_an_event_that_is_seen_late_is_not_lost(bench: Bench, monkeypatch: pytes
     assert later.pending["docs_job"] == events[1:3], "the first one is further behind than a database shows late"
     read_new(bench.instance, key, memory)
     assert memory.pending["docs_job"] == events
-    assert FollowedJobs.read(json.loads(json.dumps(memory.write()))).write() == memory.write()
+    assert FollowedJobs.model_validate_json(memory.model_dump_json()) == memory
 
 
 def test_a_sensor_with_many_open_jobs_reads_no_further_events(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -635,8 +401,8 @@ def test_a_sensor_can_be_called_as_dagsters_testing_page_does(bench: Bench, site
     docs = waiting(site.pages(1))
 
     def call(key: str = "weblake") -> dg.SensorResult:
-        context = dg.build_sensor_context(instance=bench.instance, resources={key: bench.resource})
-        found = build_collect_sensor(docs, resource_key=key)(context)
+        with dg.build_sensor_context(instance=bench.instance, resources={key: bench.resource}) as context:
+            found = build_collect_sensor(docs, resource_key=key)(context)
         assert isinstance(found, dg.SensorResult)
         return found
 

@@ -1,4 +1,4 @@
-"""Tests of jobs that one run starts and another lands, with false records, losses and concurrent runs in between."""
+"""Tests of jobs that one run starts and another lands, with losses, false tags and other runs in between."""
 
 from __future__ import annotations
 
@@ -6,18 +6,45 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import dagster as dg
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
-from hostile_runs import NOW, Assets, batches, killed, load_of, survived
+from hostile_runs import LETTERS, NOW, batches, killed, load_of, survived
 from in_process import Bench, Run
-from landed_loads import REFUSED_URL
 
-from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets, collecting, weblake_assets
+from dagster_weblake import (
+    BatchScrapeRequest,
+    build_weblake_assets,
+    collecting,
+    step,
+    weblake_assets,
+)
 from weblake.loads import recovery
-from weblake_service.server import LocalService
+from weblake.loads.orphans import open_loads
 
 pytestmark = pytest.mark.system
+
+
+@proves(
+    "3.6",
+    at="dagster_resources/src/dagster_weblake/collecting.py",
+    line="if _is_reported(step, load_id, part):",
+    becomes="if False:",
+)
+def test_the_landing_asset_alone_fails_until_another_job_was_started(bench: Bench, site: GatedSite) -> None:
+    docs = batches(site, "docs", wait="sensor", partitions_def=None)
+    load_id = bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"]
+    assert bench.run(docs, "docs").success
+    again = bench.run(docs, "docs")  # what a schedule that selects `docs` does
+    failure = again.failure()
+    assert f"Load {load_id}, the newest that docs_job has started" in str(failure.description)
+    assert "Materialize docs_job" in str(failure.metadata["weblake/what_to_do"].value)
+    assert bench.partitions("docs") == [None]
+    assert bench.run(docs, "docs", tags={"weblake/load_id": str(load_id)}).success  # a run that a sensor asked for
+    assert bench.run(docs, "docs_job").success
+    assert bench.run(docs, "docs").success
+    assert (bench.started, bench.rows()) == (2, 4)
 
 
 @proves(
@@ -83,21 +110,6 @@ def test_a_load_of_another_partition_or_asset_is_refused(bench: Bench, site: Gat
     assert bench.rows() == 2
 
 
-def test_terms_of_the_request_hold_when_it_is_collected(bench: Bench, site: GatedSite) -> None:
-    urls = [*site.pages(1), REFUSED_URL]
-
-    def pages(**terms: Any) -> Assets:
-        request = BatchScrapeRequest(urls=urls, poll_interval=0.2, **terms)
-        return build_weblake_assets("pages", request, wait="sensor", retry_policy=NOW)
-
-    assert bench.run(pages(), "pages_job").success
-    refused = bench.run(pages(fail_ratio=0.0), "pages")
-    assert refused.failure().metadata["weblake/error"].value == "LoadIncomplete"
-    assert (refused.retries(), bench.files()) == ([], [])
-    assert bench.run(pages(fail_ratio=0.0, allow_partial=True), "pages").success
-    assert (bench.started, bench.rows(), bench.rows("page_errors")) == (1, 1, 1)
-
-
 def test_limits_that_a_function_returns_and_the_landing_does_not_know_are_named(bench: Bench, site: GatedSite) -> None:
     request = BatchScrapeRequest(urls=site.pages(1), deadline=timedelta(hours=1), max_credits=5, partition={"day": "1"})
     said = "does not know max_credits, deadline of this request"
@@ -109,39 +121,41 @@ def test_limits_that_a_function_returns_and_the_landing_does_not_know_are_named(
         assert any(said in message for message in logged) == warned
 
 
-def test_a_job_past_its_credits_is_not_landed(bench: Bench, site: GatedSite) -> None:
-    held = BatchScrapeRequest(urls=[*site.pages(3), *site.held(1)], poll_interval=0.2)
-    assert bench.run(build_weblake_assets("pages", held, wait="sensor", retry_policy=None), "pages_job").success
-    dear = BatchScrapeRequest(urls=held.urls, poll_interval=0.2, max_credits=1)
-    run = bench.run(build_weblake_assets("pages", dear, wait="sensor", retry_policy=NOW), "pages")
-    site.release()
-    assert run.failure().metadata["weblake/error"].value == "CreditsExhausted"
-    assert (run.retries(), bench.rows()) == ([], 0)
+def test_a_job_and_what_it_lands_are_two_assets(bench: Bench, site: GatedSite) -> None:
+    spec = dg.AssetSpec("pages", group_name="web", deps=["list"], automation_condition=dg.AutomationCondition.eager())
+    job, data = build_weblake_assets(spec, BatchScrapeRequest(urls=site.pages(2)), wait="sensor")
+    assert (job.key.to_user_string(), data.key.to_user_string()) == ("pages_job", "pages")
+    assert job.specs_by_key[job.key].automation_condition is not None
+    assert (job.specs_by_key[job.key].kinds, data.specs_by_key[data.key].kinds) == ({"weblake"}, {"weblake", "parquet"})
+    assert data.specs_by_key[data.key].automation_condition is None
+    assert [dep.asset_key for dep in data.specs_by_key[data.key].deps] == [job.key]
+    none = bench.run([job, data], "pages")
+    assert "Materialize pages_job first" in str(none.failure().description)
+    started = bench.run([job, data], "pages_job").metadata("pages_job")
+    assert bench.rows() == 0
+    landed = bench.run([job, data], "pages").metadata("pages")
+    assert (landed["weblake/load_id"], bench.rows(), bench.started) == (started["weblake/load_id"], 2, 1)
+    both = bench.run([job, data])
+    assert both.success
+    assert bench.rows() == 4
 
 
-def test_a_lost_list_is_reported(bench: Bench, site: GatedSite) -> None:
-    pages = batches(site, wait="sensor", partitions_def=None, retry_policy=NOW)
-    assert bench.run(pages, "parts_job").success
-    (lost,) = [path for path in (bench.root / "_weblake").rglob("*") if path.name.endswith(".json.gz")]
-    kept = lost.read_bytes()
-    for data in (None, b"\x1f\x8bno gzip", kept[:-4]):
-        lost.unlink() if data is None else lost.write_bytes(data)
-        run = bench.run(pages, "parts")
-        assert run.failure().metadata["weblake/error"].value == "StorageRefused"
-        assert (run.retries(), bench.rows()) == ([], 0)
-    lost.write_bytes(kept)
-    assert bench.run(pages, "parts").success
-    assert (bench.rows(), bench.started) == (2, 1)
-    assert not lost.exists()
-
-
-def test_a_job_unknown_to_the_service_is_distinguished(bench: Bench, site: GatedSite) -> None:
-    pages = batches(site, wait="sensor", partitions_def=None, retry_policy=None)
-    assert bench.run(pages, "parts_job").success
-    for record in (bench.root / "_weblake/ledger").iterdir():  # to weblake, each service on loopback is the same one
-        record.write_text(record.read_text().replace('"loopback"', '"https://far.example.com"'))
-    with LocalService() as other:
-        elsewhere = WeblakeResource(base_url=other.url, api_key=other.key, root=str(bench.root))
-        run = bench.run(pages, "parts", resources={"weblake": elsewhere})
-    assert "was started at https://far.example.com, and loopback has no such job" in str(run.failure().description)
-    assert bench.run(pages, "parts").success
+@pytest.mark.parametrize("partition", [None, "a"])
+def test_a_paid_job_that_no_event_names_lands_by_the_remedy(
+    bench: Bench, site: GatedSite, partition: str | None
+) -> None:
+    """Its run was killed after the start. To materialize `docs_job`, as after other errors, would pay again."""
+    parts = None if partition is None else LETTERS
+    docs = batches(site, "docs", wait="sensor", partitions_def=parts)
+    assert bench.run(docs, partition=partition).success  # an earlier load has landed
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(step, "result_of", killed)
+        assert not survived(lambda: bench.run(docs, "docs_job", partition=partition))
+    failure = bench.run(docs, "docs", partition=partition).failure()
+    remedy = str(failure.metadata["weblake/what_to_do"].value)
+    assert f"`weblake orphans {bench.root}` lists the loads that were paid" in remedy
+    assert "with the run tag weblake/load_id=LOAD" in remedy
+    (unlanded,) = open_loads(bench.resource.dataset()).orphans
+    tags = {collecting.LOAD_TAG: unlanded.load_id}
+    assert bench.run(docs, "docs", partition=partition, tags=tags).success
+    assert (bench.started, bench.rows()) == (2, 4 if partition is None else 2)

@@ -1,22 +1,183 @@
-"""Tests of the rows that an input selects: by load, partition, month and day."""
+"""Tests of landed data as the input of an asset: its type, and its rows by load, partition, month and day."""
 
-# Without deferred annotations: Dagster reads those of `context` as they stand.
+import os
+import re
+import uuid
+from collections.abc import Callable
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from asset_inputs import Lake, client, docs_of, failure, instance, lake, reader, run
+from gated_site import GatedSite
 
 import weblake
-from dagster_weblake.reading import io_manager
+from dagster_weblake import WeblakeParquetIOManager, reading
 from weblake import orchestration
 from weblake.api.models import ActivityEntry, UsagePeriod
 
 __all__ = ["client", "instance", "lake"]
+FORMS: list[tuple[object, Callable[[Any], pa.Table]]] = [
+    (None, lambda value: value),
+    (Any, lambda value: value),
+    (pa.Table, lambda value: value),
+    (ds.Dataset, lambda value: value.to_table()),
+    (pa.RecordBatchReader, lambda value: value.read_all()),
+    (pd.DataFrame, lambda value: pa.Table.from_pandas(value, preserve_index=False)),
+    (pl.DataFrame, lambda value: value.to_arrow()),
+    (pl.LazyFrame, lambda value: value.collect().to_arrow()),
+    (weblake.Reading, lambda value: value.to_table()),
+]
+
+
+@pytest.mark.parametrize(("annotation", "table"), FORMS, ids=lambda each: getattr(each, "__qualname__", str(each)))
+def test_an_input_has_the_type_of_its_annotation(
+    instance: dg.DagsterInstance, lake: Lake, annotation: object, table: Callable[[Any], pa.Table]
+) -> None:
+    seen: list[Any] = []
+    told: list[dict[str, object]] = []
+    columns = ["url", "markdown", "status_code", "load_date"]
+    below = reader(annotation, seen, metadata={"columns": columns})
+    lake.land("other")
+    assert run(instance, lake.root, docs_of(lake, told), below).success
+    found = table(seen[0])
+    assert found.column_names == columns
+    assert found.to_pylist() == lake.rows(told[0], columns=columns).to_pylist()
+    assert found.num_rows == 2
+    expected: object = pa.Table if annotation in (None, Any) else annotation
+    assert isinstance(seen[0], expected)  # type: ignore[arg-type]
+
+
+def test_page_errors_are_read_as_a_table(instance: dg.DagsterInstance, lake: Lake) -> None:
+    told: list[dict[str, object]] = []
+
+    @dg.asset(name="docs", metadata={"weblake/table": "documents"})
+    def docs() -> dg.MaterializeResult[Any]:
+        told.append(lake.land(urls=["http://127.0.0.1:9/refused"]))
+        return dg.MaterializeResult(metadata=told[-1])
+
+    seen: list[pa.Table] = []
+    result = run(instance, lake.root, docs, reader(pa.Table, seen, metadata={"table": "page_errors"}))
+    assert seen[0].equals(lake.rows(told[0], "page_errors"))
+    assert seen[0]["url"].to_pylist() == ["http://127.0.0.1:9/refused"]
+    assert result.asset_observations_for_node("below") == []
+
+
+@pytest.mark.system
+def test_documents_on_object_storage(
+    instance: dg.DagsterInstance,
+    s3_root: str,
+    client: weblake.Client,
+    site: GatedSite,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    lake = Lake(s3_root, client, site)
+    told: list[dict[str, object]] = []
+    docs = docs_of(lake, told)
+    run(instance, s3_root, docs)
+    expected = lake.rows(told[0])
+    secret = uuid.uuid4().hex
+    monkeypatch.setenv("CANARY_SECRET", secret)
+    options = {"key": secret, "secret": dg.EnvVar("CANARY_SECRET"), "endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    seen: list[Any] = []
+    for form in (pa.Table, pl.LazyFrame, ds.Dataset):
+        result = run(instance, s3_root, docs.to_source_asset(), reader(form, seen), options=options)
+        record = instance.get_run_by_id(result.run_id)
+        assert secret not in repr([record, instance.all_logs(result.run_id)])
+    assert seen[0].equals(expected)
+    assert seen[1].select("url").collect()["url"].to_list() == expected["url"].to_pylist()
+    assert seen[2].to_table().equals(expected)
+    assert secret not in repr(WeblakeParquetIOManager(root=s3_root, storage_options=options))
+
+
+def test_the_root_in_the_metadata_of_an_asset_is_used(instance: dg.DagsterInstance, lake: Lake, tmp_path: Path) -> None:
+    elsewhere = str(tmp_path / "elsewhere")
+    told: list[dict[str, object]] = []
+    docs = docs_of(lake, told)
+    text, _ = failure(instance, elsewhere, docs, reader(pa.Table, []))
+    assert f"Load {told[0]['weblake/load_id']} of Asset docs has not landed in {elsewhere}" in text
+    assert "weblake/root" in text
+    seen: list[pa.Table] = []
+    of_asset = docs.map_asset_specs(lambda spec: spec.merge_attributes(metadata={"weblake/to": lake.root}))
+    run(instance, elsewhere, of_asset, reader(pa.Table, seen))
+    assert [each.equals(lake.rows(facts)) for each, facts in zip(seen, told[1:], strict=True)] == [True]
+
+
+def test_an_asset_that_was_never_materialized_is_named(instance: dg.DagsterInstance, lake: Lake) -> None:
+    lake.land("other")
+    docs = docs_of(lake, [])
+    text, data = failure(instance, lake.root, docs, reader(pa.Table, []), selection=["below"])
+    assert "Asset docs was never materialized" in text
+    assert "Materialize it first" in data.metadata["weblake/what_to_do"].value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "metadata", "message"),
+    [
+        (dict, {}, r"annotated with <class 'dict'>.*polars\.LazyFrame, weblake\.Reading"),
+        (pl.Series, {}, "cannot be loaded as"),
+        (pa.Table, {"table": "pages"}, "There is no table 'pages'. Tables: documents"),
+        (pa.Table, {"columns": ["nonsense"]}, "no column 'nonsense'"),
+        (pa.Table, {"columns": 3}, "`columns` is not a list"),
+        (pa.Table, {"loads": "newest"}, "loads: 'newest'.*latest, all or table"),
+    ],
+)
+def test_an_invalid_input_fails_without_a_retry(
+    instance: dg.DagsterInstance, lake: Lake, annotation: object, metadata: dict[str, object], message: str
+) -> None:
+    below = reader(annotation, [], metadata=metadata, retry_policy=dg.RetryPolicy(max_retries=2))
+    result = run(instance, lake.root, docs_of(lake, []), below, raise_on_error=False)
+    (event,) = result.get_step_failure_events()
+    assert re.search(message, event.step_failure_data.user_failure_data.description, re.DOTALL)
+    assert not [each for each in result.all_events if each.event_type_value == "STEP_UP_FOR_RETRY"]
+
+
+def test_an_output_is_refused_without_a_retry(instance: dg.DagsterInstance, lake: Lake) -> None:
+    made: list[int] = []
+
+    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=2))
+    def frame() -> pd.DataFrame:
+        made.append(1)
+        return pd.DataFrame({"a": [1]})
+
+    @dg.asset
+    def nothing() -> None: ...
+
+    @dg.asset
+    def unsaid():  # type: ignore[no-untyped-def]
+        return None
+
+    assert run(instance, lake.root, nothing, unsaid).success
+    text, _ = failure(instance, lake.root, frame)
+    assert "only reads, and asset frame is a DataFrame" in text
+    assert "io_manager_key" in text
+    assert made == [1]
+
+
+def test_an_asset_is_loaded_outside_a_run(instance: dg.DagsterInstance, lake: Lake) -> None:
+    told: list[dict[str, object]] = []
+    sites = dg.StaticPartitionsDefinition(["a", "b"])
+    manager = WeblakeParquetIOManager(root=lake.root)
+    defs = dg.Definitions([docs_of(lake, told, partitions_def=sites)], resources={"io_manager": manager})
+    for partition in ("a", "b"):
+        run(instance, lake.root, *defs.assets or (), partition_key=partition)
+    with defs.get_asset_value_loader(instance) as loader:
+        loaded = loader.load_asset_value("docs", python_type=pl.DataFrame, partition_key="b")
+        wanted = {"columns": ["load_id"]}
+        table = loader.load_asset_value("docs", partition_key="a", input_definition_metadata=wanted)
+    assert isinstance(loaded, pl.DataFrame)
+    assert loaded["load_id"].unique().to_list() == [told[1]["weblake/load_id"]]
+    assert isinstance(table, pa.Table)
+    assert table.column_names == ["load_id"]
 
 
 def test_the_newest_load_is_read_or_all_loads_on_request(instance: dg.DagsterInstance, lake: Lake) -> None:
@@ -73,7 +234,7 @@ def test_a_load_that_is_replaced_while_it_is_read_is_read_from_its_replacement(
     docs = docs_of(lake, [], partitions_def=sites)
     for partition in ("a", "b"):
         run(instance, lake.root, docs, partition_key=partition)
-    select = io_manager.rows_of
+    select = reading.rows_of
     selections: list[object] = []
 
     def rows_of(*given: Any) -> Any:
@@ -82,7 +243,7 @@ def test_a_load_that_is_replaced_while_it_is_read_is_read_from_its_replacement(
             lake.land("docs", "a", count=5)  # another run
         return rows
 
-    monkeypatch.setattr(io_manager, "rows_of", rows_of)
+    monkeypatch.setattr(reading, "rows_of", rows_of)
     seen: list[Any] = []
     below = reader(table, seen, partitions_def=sites)
     run(instance, lake.root, docs, below, partition_key="a", selection=["below"])
@@ -96,14 +257,14 @@ def test_loads_that_are_replaced_at_each_read_fail_the_step(
     sites = dg.StaticPartitionsDefinition(["a"])
     docs = docs_of(lake, [], partitions_def=sites)
     run(instance, lake.root, docs, partition_key="a")
-    select = io_manager.rows_of
+    select = reading.rows_of
 
     def rows_of(*given: Any) -> Any:
         rows = select(*given)
         lake.land("docs", "a")
         return rows
 
-    monkeypatch.setattr(io_manager, "rows_of", rows_of)
+    monkeypatch.setattr(reading, "rows_of", rows_of)
     below = reader(pa.Table, [], partitions_def=sites)
     said, _ = failure(instance, lake.root, docs, below, partition_key="a", selection=["below"])
     assert said.startswith("Other runs have replaced loads of the input 3 times while it was read. ")
@@ -130,20 +291,6 @@ def test_partitions_come_as_one_table(instance: dg.DagsterInstance, lake: Lake) 
     )
     run(instance, lake.root, docs, some, selection=["below"])
     assert seen[2].num_rows == 4
-
-
-def test_of_loads_that_do_not_replace_each_other_the_newest_is_read(instance: dg.DagsterInstance, lake: Lake) -> None:
-    sites = dg.StaticPartitionsDefinition(["a", "b"])
-    loads = [lake.land(f"elsewhere-{n}") for n in range(3)]
-    for partition, facts in zip(("b", "a", "a"), loads, strict=True):
-        instance.report_runless_asset_event(dg.AssetMaterialization("docs", partition=partition, metadata=facts))
-    seen: list[pa.Table] = []
-    docs = dg.AssetSpec("docs", partitions_def=sites)
-    for which in ("latest", "all"):
-        below = reader(pa.Table, seen, partition_mapping=dg.AllPartitionMapping(), metadata={"loads": which})
-        run(instance, lake.root, docs, below)
-    latest, every = ({str(each["weblake/load_id"]) for each in some} for some in ((loads[0], loads[2]), loads))
-    assert [set(each["load_id"].to_pylist()) for each in seen] == [latest, every]
 
 
 @pytest.mark.system
@@ -245,15 +392,3 @@ def test_data_landed_outside_dagster_is_read_completely(instance: dg.DagsterInst
     outside = dg.AssetSpec("docs", metadata={"weblake/table": "documents", "weblake/loads": "table"})
     run(instance, lake.root, outside, below)
     assert [set(each["load_id"].to_pylist()) for each in seen] == [{first.load_id, second.load_id}]
-
-
-def test_months_that_land_outside_dagster_are_read_by_their_partitions(
-    instance: dg.DagsterInstance, lake: Lake
-) -> None:
-    land_usage(lake, 8, 9)
-    months = dg.MonthlyPartitionsDefinition("2026-08-01", end_offset=1)
-    metadata = {"weblake/table": "usage_periods", "weblake/report": "tokens", "weblake/loads": "table"}
-    usage = dg.AssetSpec("docs", metadata=metadata, partitions_def=months)
-    seen: list[pa.Table] = []
-    run(instance, lake.root, usage, reader(pa.Table, seen, partitions_def=months), partition_key="2026-09-01")
-    assert seen[0].select(["report", "period"]).to_pylist() == [{"report": "tokens", "period": "2026-09"}]

@@ -1,0 +1,452 @@
+"""Tests of what a step lands and pays for: every kind of request, several partitions, and runs that overlap or die."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import dagster as dg
+import duckdb
+import httpx
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from catalogue import proves
+from gated_site import GatedSite
+from hostile_runs import IN_ONE, LETTERS, batches, inside, killed, load_of, one_run, survived
+from in_process import Bench, Run
+from polling import until
+
+from dagster_weblake import (
+    ActivityRequest,
+    BatchScrapeRequest,
+    CrawlRequest,
+    JobConfig,
+    JobRequest,
+    ParseRequest,
+    ScrapeRequest,
+    UsageRequest,
+    WeblakeResource,
+    build_weblake_assets,
+    build_weblake_specs,
+    step,
+    weblake_assets,
+)
+from weblake import orchestration
+from weblake.dataset import root
+from weblake.loads import publishing, recovery
+from weblake_service.server import LocalService
+
+DOCUMENTS = Path(__file__).parents[1] / "service" / "documents"
+FILES = dg.StaticPartitionsDefinition(["tides.docx", "tides.pdf", "gauges.xls"])
+
+
+@contextmanager
+def released_when(site: GatedSite, look: Callable[[], object]) -> Iterator[None]:
+    """Release the held pages when `look` returns a true value; fail after the block if it never did."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def release() -> None:
+            try:
+                until(look)
+            finally:
+                site.release()
+
+        released = pool.submit(release)
+        yield
+        released.result()
+
+
+@pytest.mark.smoke
+def test_a_crawl_lands_with_the_standard_metadata(bench: Bench, site: GatedSite) -> None:
+    docs = build_weblake_assets("docs", CrawlRequest(url=f"{site.url}/", options={"limit": 3}))
+    run = bench.run(docs)
+    found = run.metadata("docs")
+    assert run.success
+    assert (bench.rows(), found["dagster/row_count"], found["weblake/stored"]) == (3, 3, 3)
+    assert found["dagster/uri"] == f"file://{bench.root}/{bench.files()[0]}"
+    assert found["weblake/complete"] is True
+    assert found["weblake/credits_used"] == 3.0
+    assert found["weblake/wait_seconds"] > 0  # type: ignore[operator]
+    assert found["weblake/downloaded_bytes"] > 100  # type: ignore[operator]
+    assert found["weblake/retries"] == 0
+    assert bench.instance.fetch_observations(dg.AssetKey("docs"), limit=5).records == []
+    spec = docs[0].specs_by_key[dg.AssetKey("docs")]
+    assert spec.kinds == {"weblake", "parquet"}
+    assert spec.metadata["dagster/storage_kind"] == "parquet"
+    assert "markdown" in [column.name for column in spec.metadata["dagster/column_schema"].columns]
+
+
+@pytest.mark.parametrize("wait", ["step", "sensor"])
+def test_a_link_leads_to_the_job_in_the_console_of_the_embedded_service(
+    bench: Bench, site: GatedSite, wait: Literal["step", "sensor"]
+) -> None:
+    docs = build_weblake_assets("docs", BatchScrapeRequest(urls=site.pages(2)), wait=wait)
+    run = bench.run(docs)
+    names = ["docs"] if wait == "step" else ["docs", "docs_job"]
+    for name in names:
+        found = run.metadata(name)
+        assert found["weblake/job"] == f"{bench.service.url}/console/jobs/{found['weblake/job_id']}"
+    with httpx.Client(base_url=bench.service.url) as person:
+        person.post("/console/sign-in", data={"key": bench.service.key})
+        page = person.get(str(found["weblake/job"]))
+    assert page.status_code == 200
+    assert str(found["weblake/job_id"]) in page.text
+
+
+def test_the_link_is_the_job_page_of_the_resource(bench: Bench, site: GatedSite) -> None:
+    page = "https://app.example.com/{kind}/{job_id}"
+    mine = {"base_url": bench.service.url, "api_key": bench.service.key, "root": str(bench.root)}
+    docs = build_weblake_assets("docs", BatchScrapeRequest(urls=site.pages(1)))
+    run = bench.run(docs, resources={"weblake": WeblakeResource(**mine, job_page=page)})
+    found = run.metadata("docs")
+    assert found["weblake/job"] == f"https://app.example.com/batch_scrape/{found['weblake/job_id']}"
+    before = bench.started
+    run = bench.run(docs, resources={"weblake": WeblakeResource(**mine, job_page="javascript:alert(1)//{job_id}")})
+    assert not run.success
+    assert bench.started == before
+
+
+def test_a_second_materialization_adds_a_load_or_replaces_its_partition(bench: Bench, site: GatedSite) -> None:
+    request = BatchScrapeRequest(urls=[f"{site.url}/page/1", f"{site.url}/{{partition_key}}"])
+    parts = build_weblake_assets("parts", request, partitions_def=LETTERS)
+    plain = build_weblake_assets("plain", BatchScrapeRequest(urls=site.pages(3)))
+    for _ in range(2):
+        assert bench.run(plain).success
+    assert bench.rows() == 6
+    for partition in ("a", "b", "a"):
+        assert bench.run(parts, partition=partition).success
+    assert bench.rows() == 6 + 2 + 2
+    assert bench.started == 5
+
+
+@pytest.mark.smoke
+def test_one_run_over_partitions_reports_each_partition(bench: Bench, site: GatedSite) -> None:
+    request = BatchScrapeRequest(urls=[f"{site.url}/page/1", f"{site.url}/{{partition_key}}"])
+    parts = build_weblake_assets("parts", request, partitions_def=LETTERS, backfill_policy=IN_ONE)
+    run = bench.run(parts, partitions=("a", "c"))
+    assert sorted(run.materialized()) == [("parts", "a"), ("parts", "b"), ("parts", "c")]
+    loads = {str(run.metadata("parts", partition)["weblake/load_id"]) for partition in "abc"}
+    assert len(loads) == 3
+    assert {path.rpartition("/")[2][:16] for path in bench.files()} == loads
+
+
+def test_partitions_land_although_others_fail(bench: Bench, site: GatedSite) -> None:
+    bench.service.faults({"match": {"method": "POST", "path": "batch/scrape$", "nth": 2}, "effect": {"status": 402}})
+    parts = batches(site, backfill_policy=IN_ONE)
+    run = bench.run(parts, partitions=("a", "c"))
+    assert not run.success
+    assert sorted(bench.partitions("parts")) == ["a", "c"]
+    assert "1 of 3 partitions failed. b: " in str(run.failure().description)
+    # The next run buys what is missing, and what it is asked for anew.
+    assert bench.run(parts, partition="b").success
+    assert bench.rows() == 6
+
+
+@pytest.mark.parametrize("effect", [{"status": 429, "retry_after": 3600}, {"status": 401}])
+def test_a_general_refusal_ends_the_starts_of_the_other_partitions(
+    bench: Bench, site: GatedSite, effect: dict[str, int]
+) -> None:
+    start = {"method": "POST", "path": "batch/scrape$"}
+    bench.service.faults({"match": {**start, "nth": 2}, "effect": effect})
+    run = bench.run(batches(site, backfill_policy=IN_ONE), partitions=("a", "c"))
+    assert not run.success
+    assert bench.partitions("parts") == ["a"]  # what was started before lands
+    assert "2 of 3 partitions failed. b, c: " in str(run.failure().description)
+    assert len([each for each in bench.service.requests() if each["method"] == "POST"]) == 2
+
+
+def test_partitions_land_in_the_order_in_which_their_jobs_end(bench: Bench, site: GatedSite) -> None:
+    """Else the results of one job may expire while the step waits for another one."""
+    site.held(1)
+    parts = build_weblake_assets(
+        "parts",
+        BatchScrapeRequest(urls=[f"{site.url}/{{partition_key}}"], poll_interval=0.2),
+        partitions_def=dg.StaticPartitionsDefinition(["held/1", "page/2", "page/3"]),
+        backfill_policy=IN_ONE,
+    )
+    with released_when(site, lambda: bench.rows() == 2):
+        run = bench.run(parts, partitions=("held/1", "page/3"))
+    assert run.success
+    assert sorted(bench.partitions("parts")) == ["held/1", "page/2", "page/3"]
+
+
+def test_max_credits_ends_a_job_while_the_step_waits_for_another_partition(bench: Bench, site: GatedSite) -> None:
+    held = site.held(2)
+
+    @weblake_assets(
+        partitions_def=dg.StaticPartitionsDefinition(["none", "two"]),
+        backfill_policy=IN_ONE,
+        wait="sensor",
+        terms=BatchScrapeRequest(urls=held, max_credits=1, poll_interval=0.2),
+        retry_policy=None,
+    )
+    def parts(context: dg.AssetExecutionContext) -> BatchScrapeRequest:
+        urls = held[:1] if context.partition_key == "none" else [*site.pages(2), held[1]]
+        return BatchScrapeRequest(urls=urls)
+
+    for partition in ("none", "two"):
+        assert bench.run(parts, "parts_job", partition=partition).success
+
+    def cancelled() -> list[str]:
+        return [each["path"] for each in bench.service.requests() if each["method"] == "DELETE"]
+
+    with released_when(site, cancelled):
+        run = bench.run(parts, "parts", partitions=("none", "two"))
+    assert "1 of 2 partitions failed. two: " in str(run.failure().description)
+    assert len(cancelled()) == 1
+    assert bench.partitions("parts") == ["none"]
+
+
+def test_path_keys_contain_the_partition_on_request(bench: Bench, site: GatedSite) -> None:
+    days = dg.DailyPartitionsDefinition("2026-11-01")
+    request = BatchScrapeRequest(
+        urls=[f"{site.url}/page/1"], partition={"day": "{partition_start}", "until": "{partition_end}"}
+    )
+    daily = build_weblake_assets("daily", request, partitions_def=days)
+    assert bench.run(daily, partition="2026-11-03").success
+    assert bench.files()[0].startswith("documents/day=2026-11-03/until=2026-11-04/")
+
+
+def test_dimensions_and_dynamic_partitions_are_named_in_the_request(bench: Bench, site: GatedSite) -> None:
+    both = dg.MultiPartitionsDefinition({"page": dg.StaticPartitionsDefinition(["1", "2"]), "kind": LETTERS})
+    request = BatchScrapeRequest(urls=[site.url + "/page/{partition_key[page]}?{partition_key[kind]}"])
+    multi = build_weblake_assets("multi", request, partitions_def=both)
+    before = len(site.asked)
+    assert bench.run(multi, partition="a|2").success
+    sites = dg.DynamicPartitionsDefinition(name="sites")
+    bench.instance.add_dynamic_partitions("sites", [f"127.0.0.1:{site.url.rpartition(':')[2]}"])
+    crawl = CrawlRequest(url="http://{partition_key}/", options={"limit": 2})
+    dynamic = build_weblake_assets("dynamic", crawl, partitions_def=sites)
+    assert bench.run(dynamic, partition=f"127.0.0.1:{site.url.rpartition(':')[2]}").success
+    with_query = [path for path in site.asked[before:] if path.endswith("?a")]
+    assert with_query == ["/page/2?a"]
+    assert bench.rows() == 3
+
+
+def test_a_job_that_was_started_elsewhere_lands_by_config(bench: Bench, site: GatedSite) -> None:
+    with bench.resource.get_client() as client:
+        job = client.start_batch_scrape(site.pages(2))
+    elsewhere = build_weblake_assets("elsewhere", JobRequest())
+    config = dg.RunConfig(ops={"elsewhere": JobConfig(kind="batch", job_id=str(job.id))})
+    first, again = (bench.run(elsewhere, run_config=config) for _ in range(2))
+    assert first.metadata("elsewhere")["weblake/load_id"] == again.metadata("elsewhere")["weblake/load_id"]
+    assert (bench.rows(), bench.started) == (2, 1)
+
+
+def test_usage_lands_the_requested_months(bench: Bench, site: GatedSite) -> None:
+    at = pd.Timestamp.now("UTC")
+    with bench.resource.get_client() as client:
+        for _ in range(3):
+            client.scrape(f"{site.url}/page/1")
+            following = (at.replace(day=1) + pd.DateOffset(months=1)).replace(day=15)
+            bench.service.advance((following - at).total_seconds())
+            at = following
+        client.scrape(f"{site.url}/page/1")
+    begin = pd.Timestamp.now("UTC").strftime("%Y-%m-01")
+    months = dg.MonthlyPartitionsDefinition(begin, end_offset=4)
+    keys = months.get_partition_keys()[:4]
+    usage = build_weblake_assets("usage", UsageRequest(budget=2), partitions_def=months, backfill_policy=IN_ONE)
+    run = bench.run(usage, partition=keys[1])
+    assert (bench.rows("usage_periods"), run.metadata("usage", keys[1])["weblake/credits"]) == (1, 1.0)
+    before = len(bench.service.requests())
+    run = bench.run(usage, partitions=(keys[0], keys[3]))
+    assert sorted(run.materialized()) == [("usage", key) for key in keys]
+    assert [run.metadata("usage", key)["dagster/partition_row_count"] for key in keys] == [1, 1, 1, 1]
+    assert len(bench.service.requests()) - before == 1
+    assert bench.rows("usage_periods") == 4
+    whole = build_weblake_assets("all_usage", UsageRequest(report="tokens", by_api_key=True))
+    assert bench.run(whole).success
+    assert any("report=tokens_by_key" in name for name in bench.files("usage_periods"))
+
+
+def test_activity_lands_by_day(bench: Bench, site: GatedSite) -> None:
+    with bench.resource.get_client() as client:
+        client.scrape(f"{site.url}/page/1")
+    run = bench.run(build_weblake_assets("calls", ActivityRequest()))
+    assert run.metadata("calls")["dagster/row_count"] == 1
+    assert bench.rows("activity") == 1
+
+
+@proves(
+    "2.3",
+    at="src/weblake/loads/recovery.py",
+    line="    older, newer = replacements(entry, dataset.slots.others(entry, partial(recover, dataset)))",
+    becomes="    older, newer = replacements(entry, [])",
+)
+def test_of_two_concurrent_runs_of_a_partition_one_load_remains(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = batches(site)
+    inner = inside(monkeypatch, recovery, "replacements", lambda: bench.run(parts, partition="a"))
+    outer = bench.run(parts, partition="a")
+    (other,) = [each for each in inner if isinstance(each, Run)]
+    assert (outer.success, other.success) == (True, True)
+    assert bench.rows() == 2
+    assert load_of(other, "parts", "a") in bench.files()[0]  # it was begun later
+    rows = {row.receipt.load_id: row for row in orchestration.history(bench.resource.dataset())}
+    assert rows[load_of(outer, "parts", "a")].replaced_by == load_of(other, "parts", "a")
+
+
+@proves(
+    "3.5",
+    at="src/weblake/loads/load_request.py",
+    line='return load_id_of("task", *self._whole(), self.run, generation)',
+    becomes='return load_id_of("task", *self._whole(), self.run, generation, id(self))',
+)
+def test_two_processes_that_land_the_same_load_land_it_once(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_run(monkeypatch)
+    parts = batches(site)
+    inner = inside(monkeypatch, root.Dataset, "path", lambda: bench.run(parts, partition="a"))
+    outer = bench.run(parts, partition="a")
+    (other,) = [each for each in inner if isinstance(each, Run)]
+    assert load_of(outer, "parts", "a") == load_of(other, "parts", "a")
+    assert (bench.rows(), bench.started) == (2, 1)
+
+
+@proves(
+    "O9",
+    at="src/weblake/dataset/landed_loads.py",
+    line="    if not dataset.storage.ensure_durable(name):",
+    becomes="    if True:",
+    case="finish",
+)
+@pytest.mark.parametrize("line", ["publish", "finish"])
+def test_o9_a_run_that_dies_around_the_commit_is_finished_by_its_retry(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    one_run(monkeypatch)
+    parts = batches(site)
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, line, killed)
+        assert not survived(lambda: bench.run(parts, partition="a"))
+    asked = len(bench.service.requests())
+    run = bench.run(parts, partition="a")
+    assert run.metadata("parts", "a")["dagster/partition_row_count"] == 2
+    if line == "finish":  # its documents are there: the service, which forgets them in a day, is not needed
+        assert len(bench.service.requests()) == asked
+    assert (bench.rows(), bench.started) == (2, 1)
+
+
+def test_the_retry_reports_the_materialization_of_a_landed_load(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_run(monkeypatch)
+    parts = batches(site)
+    with monkeypatch.context() as patch:
+        patch.setattr(step, "result_of", killed)
+        assert not survived(lambda: bench.run(parts, partition="a"))
+    assert (bench.rows(), bench.partitions("parts")) == (2, [])
+    asked = len(bench.service.requests())
+    found = bench.run(parts, partition="a").metadata("parts", "a")
+    assert (found["weblake/stored"], found["dagster/partition_row_count"], found["weblake/complete"]) == (2, 2, True)
+    assert len(bench.service.requests()) == asked
+    assert bench.started == 1
+
+
+def test_a_stopped_step_reports_the_partitions_that_have_landed(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = orchestration.land
+    calls = []
+
+    def land(*args: Any, **more: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 2:
+            raise dg.DagsterExecutionInterruptedError
+        return real(*args, **more)
+
+    monkeypatch.setattr(orchestration, "land", land)
+    assert not survived(lambda: bench.run(batches(site, backfill_policy=IN_ONE), partitions=("a", "c")))
+    assert bench.partitions("parts") == ["a"]
+    assert bench.rows() == 2
+
+
+def test_one_step_lands_for_two_assets_from_two_services(bench: Bench, site: GatedSite) -> None:
+    with LocalService() as service:
+        other = WeblakeResource(base_url=service.url, api_key=service.key, root=str(bench.root.parent / "other"))
+        requests: dict[str, BatchScrapeRequest | ScrapeRequest] = {}
+        requests |= {"here": BatchScrapeRequest(urls=site.pages(2)), "there": ScrapeRequest(url=f"{site.url}/page/1")}
+        specs = [spec for name, request in requests.items() for spec in build_weblake_specs(name, request)]
+
+        @dg.multi_asset(specs=specs)
+        def both(context, weblake: WeblakeResource, second: WeblakeResource):  # type: ignore[no-untyped-def]
+            yield from weblake.run(context, requests["here"], key=dg.AssetKey("here"))
+            yield from second.run(context, requests["there"], key=dg.AssetKey("there"))
+
+        run = bench.run([both], resources={"second": other})
+        assert run.success
+        assert (run.metadata("here")["weblake/kind"], run.metadata("there")["weblake/kind"]) == (
+            "batch_scrape",
+            "scrape",
+        )
+        assert (bench.rows(), bench.service.counts().get("scrape_started", 0)) == (2, 0)
+        assert service.counts()["scrape_started"] == 1
+
+
+def test_unusual_partition_keys_stay_within_the_root(bench: Bench, site: GatedSite) -> None:
+    odd = ["a/b=c", "../..", "{partition_key}", "%2e%2e", 'it\'s "quoted"', "日本 ü", "a|b,c", "x" * 200]
+    keys = dg.DynamicPartitionsDefinition(name="keys")
+    bench.instance.add_dynamic_partitions("keys", odd)
+    request = ScrapeRequest(url=f"{site.url}/page/1", partition={"key": "{partition_key}"})
+    assets = build_weblake_assets("odd", request, partitions_def=keys, retry_policy=None)
+    for key in [*odd, odd[0]]:
+        assert bench.run(assets, partition=key).success
+    assert [path for path in bench.root.parent.rglob("*.parquet") if not path.is_relative_to(bench.root)] == []
+    assert len(bench.files()) == len(odd)
+    assert set(bench.partitions("odd")) == set(odd)
+    landed = pq.read_table(str(bench.root / "documents"), partitioning="hive").column("key").to_pylist()
+    assert sorted(landed) == sorted(odd)
+    bench.instance.delete_dynamic_partition("keys", odd[0])
+    assert len(bench.files()) == len(odd)
+
+
+def test_equal_reasons_of_several_partitions_are_stated_once(bench: Bench, site: GatedSite) -> None:
+    """A decorated function's path keys are not known when definitions load."""
+    keys, whole = [*"abc", *("d" * n for n in range(1, 30))], IN_ONE
+    assert bench.run(build_weblake_assets("one", BatchScrapeRequest(urls=site.pages(1)))).success
+
+    @weblake_assets(partitions_def=dg.StaticPartitionsDefinition(keys), backfill_policy=whole, retry_policy=None)
+    def two() -> BatchScrapeRequest:
+        return BatchScrapeRequest(urls=site.pages(1), partition={"letter": "{partition_key}"})
+
+    for last, named in (("c", "a, b, c"), (keys[-1], r"a, b, c, d, dd, .* \[\.\.\.\]")):
+        told = str(bench.run(two, partitions=("a", last)).failure().description)
+        assert re.search(rf"partitions failed\. {named}: The table documents of", told), told
+        assert told.count("A table has one set of keys") == 1
+
+
+def rows(bench: Bench, what: str) -> list[tuple[Any, ...]]:
+    return duckdb.sql(f"select {what} from '{bench.root}/documents/**/*.parquet' order by url").fetchall()
+
+
+def test_one_file_a_partition_lands_with_its_cost(bench: Bench) -> None:
+    request = ParseRequest(file=f"{DOCUMENTS}/{{partition_key}}", options={"formats": ["markdown", "links"]})
+    asset = build_weblake_assets("files", request, partitions_def=FILES, backfill_policy=IN_ONE)
+    run = bench.run(asset, partitions=("tides.docx", "gauges.xls"))
+    assert run.success
+    assert [url for (url,) in rows(bench, "url")] == ["file:///gauges.xls", "file:///tides.docx", "file:///tides.pdf"]
+    assert run.metadata("files", "tides.pdf")["weblake/credits_used"] == 2.0
+    assert run.metadata("files", "tides.docx")["weblake/stored"] == 1
+    assert bench.started == 3
+
+
+def test_a_paid_job_lands_without_the_list_that_it_was_started_with(
+    bench: Bench, site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_run(monkeypatch)
+    file = tmp_path / "urls.txt"
+    file.write_text("\n".join(site.pages(2)))
+    pages = build_weblake_assets("pages", BatchScrapeRequest(urls=str(file), poll_interval=0.2), retry_policy=None)
+    bench.service.faults({"match": {"method": "GET", "path": "/v2/batch/"}, "times": None, "effect": {"status": 401}})
+    assert not bench.run(pages).success
+    bench.service.faults()
+    file.unlink()
+    assert bench.run(pages).success
+    assert (bench.started, bench.rows()) == (1, 2)

@@ -14,15 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import browser_lab
 import chromium_lab
 import pytest
-from chromium_lab import on_page, run
-from loopback_site import Site, site  # noqa: F401
+from browser_lab import BrowserLab
+from chromium_lab import run
 from polling import until
+from session_lab import Sessions
 
+from weblake_service.config import ServiceConfig
+from weblake_service.sessions import page_watchdog
 from weblake_service.sessions.code import languages, supervisor
 from weblake_service.sessions.code.output import MAX_BYTES
-from weblake_service.sessions.code.page_watchdog import watchdog
 from weblake_service.sessions.code.runner import Execution, run_code
 
 #: Sleeps for a unique number of seconds, by which it is found among all processes.
@@ -243,27 +246,6 @@ def browser() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def home(site: Site) -> str:  # noqa: F811
-    site.page("/next", b"<title>Next</title>")
-    return site.page("/", b"<title>Home</title><h1>Hello</h1><a href=/next>On</a>")
-
-
-@pytest.mark.system
-def test_the_public_examples_run(browser: str, home: str, tmp_path: Path) -> None:
-    node = f'await page.goto("{home}"); const title = await page.title(); console.log(title);'
-    python = f'await page.goto("{home}")\ntitle = await page.title()\nprint(title)'
-    bash = f"agent-browser open {home} >/dev/null\nagent-browser snapshot -i\nagent-browser get title"
-    for code, language, out in [
-        (node, "node", "Home\n"),
-        (python, "python", "Home\n"),
-        (bash, "bash", '- link "On" [ref=e1]\nHome\n'),
-    ]:
-        ended = run(code, language, tmp_path, browser)
-        assert (ended.stdout, ended.stderr, ended.exit_code, ended.error) == (out, "", 0, None), language
-        assert ended.value is None
-
-
 NODE: list[tuple[str, str | None]] = [
     ("1 + 1", "2"),
     ("'text'", "text"),
@@ -287,7 +269,6 @@ NODE: list[tuple[str, str | None]] = [
     ("import * as os from 'node:os'; typeof os.cpus", "function"),
     ("typeof require('node:path').join + typeof (await import('node:os')).cpus", "functionfunction"),
     ("typeof require('playwright').chromium.launch", "function"),
-    ("require('child_process').execSync('agent-browser eval 6*7').toString()", "42\n"),
 ]
 PYTHON: list[tuple[str, str | None]] = [
     ("1 + 1", "2"),
@@ -344,13 +325,11 @@ def test_values_of_python_are_returned(code: str, value: str | None, browser: st
         ("python", "import sys; sys.exit(4)", 4, "exit code 4", ""),
         ("python", "raise SystemExit('done with it')", 1, "done with it", "done with it\n"),
         ("python", "raise KeyboardInterrupt", 1, "KeyboardInterrupt", "line 1"),
-        ("bash", "agent-browser click '#nope'; exit", 1, "exit code 1", "agent-browser: There is no element #nope"),
     ],
 )
 def test_errors_of_code_are_returned(
     language: str, code: str, status: int, error: str | None, stderr: str, browser: str, tmp_path: Path
 ) -> None:
-    chromium_lab.keep_one_page(browser)
     ended = run(code, language, tmp_path, browser)
     assert ended.exit_code == status
     assert (error or "") in (ended.error or "")
@@ -362,117 +341,6 @@ def test_errors_of_code_are_returned(
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("language", "code"),
-    [
-        ("node", "console.log('before'); while (true) {}"),
-        ("python", "print('before')\nwhile True: pass"),
-        ("bash", "echo before; while :; do :; done"),
-    ],
-)
-def test_a_page_survives_endless_code_that_is_killed(
-    language: str, code: str, browser: str, home: str, tmp_path: Path
-) -> None:
-    chromium_lab.keep_one_page(browser)
-    on_page(browser, lambda actions: actions.goto(home))
-    ended, _ = run_endless(code, language, tmp_path, browser, first_s=4)
-    assert (ended.stdout, ended.exit_code, ended.killed) == ("before\n", -9, True)
-    assert on_page(browser, lambda actions: actions.title()) == "Home"
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("language", "code"),
-    [
-        ("node", "await page.evaluate('while (true) {}')"),
-        ("python", "await page.evaluate('while (true) {}')"),
-        ("bash", "agent-browser eval 'while (true) {}'"),
-        ("node", "const p = await context.newPage(); await p.evaluate('while (true) {}')"),
-    ],
-)
-def test_an_endless_loop_in_the_page_ends_with_the_code(
-    language: str, code: str, browser: str, home: str, tmp_path: Path
-) -> None:
-    chromium_lab.keep_one_page(browser)
-    on_page(browser, lambda actions: actions.goto(home))
-    assert run(code, language, tmp_path, browser, timeout_s=4).killed
-    urls = run("Promise.all(context.pages().map((p) => p.evaluate(() => location.href)))", "node", tmp_path, browser)
-    assert urls.error is None
-    assert home in json.loads(urls.value or "")
-
-
-@pytest.mark.system
-def test_an_unhandled_dialog_does_not_block_the_page(browser: str, home: str, tmp_path: Path) -> None:
-    chromium_lab.keep_one_page(browser)
-    later = "setTimeout(() => { alert('Hey'); document.title = 'after' }, 200); 1"
-    code = f"""agent-browser open {home}; agent-browser eval "{later}"
-        until [ "$(agent-browser get title)" = after ]; do sleep 0.2; done; agent-browser get title"""
-    ended = run(code, "bash", tmp_path, browser)
-    assert ended.stdout.splitlines()[-1] == "after"
-
-    # Between two calls, the session's watchdog dismisses dialogs.
-    async def main() -> str | None:
-        async with watchdog(browser) as guard:
-            given: dict[str, Any] = {"cdp_url": browser, "folder": tmp_path, "timeout_s": 60, "guard": guard}
-            await run_code(f'agent-browser eval "{later.replace("after", "again")}"', "bash", **given)
-            await asyncio.sleep(1)
-            return (await run_code("await page.title()", "node", **given)).value
-
-    assert asyncio.run(main()) == "again"
-
-
-@pytest.mark.system
-def test_code_gets_the_active_page(browser: str, tmp_path: Path) -> None:
-    chromium_lab.keep_one_page(browser)
-    for number in range(2):
-        run(f"agent-browser tab new 'data:text/html,<title>{number}</title>'", "bash", tmp_path, browser)
-        said = {
-            run(code, language, tmp_path, browser).value
-            for code, language in [("await page.title()", "node"), ("await page.title()", "python")]
-        }
-        assert said == {str(number)}
-    run("agent-browser tab 2", "bash", tmp_path, browser)
-    assert run("await page.title()", "node", tmp_path, browser).value == "0"
-    # Pages that the code opens stay, and are active for the next call.
-    made = "const p = await context.newPage(); await p.goto('data:text/html,<title>made</title>')"
-    assert run(made, "node", tmp_path, browser).error is None
-    assert run("agent-browser get title", "bash", tmp_path, browser).stdout == "made\n"
-    closed = "for p in context.pages:\n    await p.close()"
-    assert run(closed, "python", tmp_path, browser).error is None
-    assert run("page.url()", "node", tmp_path, browser).value == "about:blank"
-
-
-@pytest.mark.system
-def test_a_form_is_filled_by_refs(browser: str, site: Site, tmp_path: Path) -> None:  # noqa: F811
-    page = """<title>Form</title><label>Name <input id=name></label>
-        <button onclick="out.textContent = 'Hello ' + document.getElementById('name').value">Greet</button>
-        <p id=out>-</p><a href=/next>On</a>"""
-    url = site.page("/form", page.encode())
-    site.page("/next", b"<title>Next</title><button>Other</button>")
-    ended = run(f"agent-browser open {url}; agent-browser snapshot -i", "bash", tmp_path, browser)
-    assert ended.stdout == (
-        f'Form\n{url}\n- textbox "Name" [ref=e1]\n- button "Greet" [ref=e2]\n- link "On" [ref=e3]\n'
-    )
-    # In another execution of the same session.
-    ended = run(
-        "browser fill @e1 Ann; agent-browser click @e2; agent-browser get text '#out'", "bash", tmp_path, browser
-    )
-    assert (ended.stdout, ended.stderr) == ("Hello Ann\n", "")
-    ended = run("agent-browser click @e3; agent-browser get title; agent-browser click @e2", "bash", tmp_path, browser)
-    assert ended.stdout == "Next\n"
-    assert ended.stderr == (
-        'agent-browser: @e2 (button "Greet") is of a page that is gone: another was loaded since. '
-        "Take a new snapshot.\n"
-    )
-    ended = run("agent-browser --json get title; agent-browser get text --json '#no'", "bash", tmp_path, browser)
-    first, second = (json.loads(line) for line in ended.stdout.splitlines())
-    assert first == {"success": True, "data": "Next", "error": None}
-    assert second["success"] is False
-    ended = run('agent-browser screenshot a.png; head -c4 a.png | tail -c3; echo "$HOME"', "bash", tmp_path, browser)
-    assert ended.stdout == f"{tmp_path}/a.png\nPNG{tmp_path}\n"
-
-
-@pytest.mark.system
 def test_concurrent_calls_are_independent(browser: str, tmp_path: Path) -> None:
     async def main() -> list[Any]:
         codes = [("'a'", "node"), ("'b'", "python"), ("'c'", "node")]
@@ -480,3 +348,122 @@ def test_concurrent_calls_are_independent(browser: str, tmp_path: Path) -> None:
         return [ended.value for ended in await asyncio.gather(*calls)]
 
     assert asyncio.run(main()) == ["a", "b", "c"]
+
+
+# In a session
+
+FORM = b"""<title>Form</title><label>Name <input id=name></label>
+<button onclick="out.textContent = 'Hello ' + document.getElementById('name').value">Greet</button>
+<p id=out>-</p><a href=/next>On</a><a id=new href=/next target=_blank>New</a>"""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[BrowserLab]:
+    for lab in browser_lab.open_lab(allow_code_execution=True, config=ServiceConfig(max_browser_sessions=1)):
+        lab.site.page("/form", FORM)
+        lab.site.page("/next", b"<title>Next</title><button>Other</button>")
+        yield lab
+
+
+@pytest.fixture
+def bash(lab: BrowserLab) -> Iterator[Any]:
+    """Run code in one session, in bash unless another language is given."""
+    sessions = Sessions(lab)
+    session = sessions.create()
+
+    def call(code: str, language: str = "bash", **options: object) -> dict[str, Any]:
+        return sessions.execute(session, code, language=language, **options)
+
+    yield call
+    lab.service.reset()
+
+
+@pytest.mark.system
+def test_the_public_examples_run(bash: Any, lab: BrowserLab) -> None:
+    url = lab.site.url("/form")
+    node = f'await page.goto("{url}"); const title = await page.title(); console.log(title);'
+    python = f'await page.goto("{url}")\ntitle = await page.title()\nprint(title)'
+    script = f"agent-browser open {url} >/dev/null\nagent-browser snapshot -i | wc -l\nagent-browser get title"
+    for code, language, out in [
+        (node, "node", "Form\n"),
+        (python, "python", "Form\n"),
+        (script, "bash", "4\nForm\n"),
+        ("console.log(String(require('child_process').execSync('agent-browser eval 6*7')))", "node", "42\n\n"),
+    ]:
+        ended = bash(code, language)
+        assert (ended["stdout"], ended["stderr"], ended["exitCode"], ended["error"]) == (out, "", 0, None), language
+
+
+@pytest.mark.system
+def test_a_form_is_filled_by_refs_across_calls(bash: Any, lab: BrowserLab) -> None:
+    url = lab.site.url("/form")
+    ended = bash(f"agent-browser open {url}; agent-browser snapshot -i")
+    assert ended["stdout"] == (
+        f'Form\n{url}\n- textbox "Name" [ref=e3]\n- button "Greet" [ref=e4]\n'
+        '- link "On" [ref=e6] [cursor=pointer]\n- link "New" [ref=e7] [cursor=pointer]\n'
+    )
+    ended = bash("browser fill @e3 Ann; agent-browser click @e4; agent-browser get text '#out'")
+    assert (ended["stdout"], ended["stderr"]) == ("Hello Ann\n", "")
+    ended = bash("agent-browser click @e6; agent-browser get title; agent-browser click @e4")
+    assert ended["stdout"] == "Next\n"
+    assert ended["stderr"] == (
+        "agent-browser: @e4 is not on the page any more, or no ref of its last snapshot. Take a new snapshot.\n"
+    )
+    ended = bash("agent-browser --json get title; agent-browser get text --json @e9; agent-browser nope")
+    first, second = (json.loads(line) for line in ended["stdout"].splitlines())
+    assert first == {"success": True, "data": "Next", "error": None}
+    assert second["success"] is False
+    assert (ended["exitCode"], ended["error"]) == (1, "exit code 1")
+    assert "agent-browser: argument COMMAND: invalid choice: 'nope'" in ended["stderr"]
+    ended = bash("agent-browser screenshot a.png; head -c4 a.png | tail -c3; echo 1+1 | agent-browser eval -; pwd")
+    picture, mark, home = ended["stdout"].splitlines()
+    assert (picture, mark) == (f"{home}/a.png", "PNG2")
+
+
+@pytest.mark.system
+def test_code_gets_the_active_page(bash: Any, lab: BrowserLab) -> None:
+    def active(code: str = "console.log(await page.title())", language: str = "node") -> set[str]:
+        return {bash("agent-browser get title")["stdout"], bash(code, language)["stdout"]}
+
+    bash(f"agent-browser open {lab.site.url('/form')}; agent-browser click '#new'")
+    # A page that a click has opened is active.
+    assert active() == {"Next\n"}
+    listed = bash("agent-browser tab")["stdout"].splitlines()
+    assert [line[:11] for line in listed] == ["  [1] Form ", "→ [2] Next "]
+    bash("agent-browser tab 1")
+    assert active("print(await page.title())", "python") == {"Form\n"}
+    # Pages that the code opens stay, and are active for the next call.
+    bash("const p = await context.newPage(); await p.goto('data:text/html,<title>made</title>')", "node")
+    assert active() == {"made\n"}
+    assert bash("agent-browser tab close; agent-browser tab 9")["stderr"].startswith("agent-browser: There is no tab 9")
+    bash("for p in context.pages:\n    await p.close()", "python")
+    assert bash("console.log(page.url())", "node")["stdout"] == "about:blank\n"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("node", "await page.evaluate('while (true) {}')"),
+        ("bash", "agent-browser eval 'while (true) {}'"),
+        ("node", "const p = await context.newPage(); await p.evaluate('while (true) {}')"),
+    ],
+)
+def test_an_endless_loop_in_a_page_ends_with_the_code(language: str, code: str, bash: Any) -> None:
+    assert bash(code, language, timeout=3)["killed"]
+    urls = bash("await Promise.all(context.pages().map((p) => p.evaluate('1')))", "node")
+    assert urls["error"] is None
+
+
+@pytest.mark.system
+def test_a_dialog_that_no_client_answers_does_not_block_the_page(
+    bash: Any, lab: BrowserLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_watchdog, "_DIALOG_TIMEOUT_S", 0.2)
+    code = f"""agent-browser open {lab.site.url("/form")}
+        agent-browser eval "setTimeout(() => {{ alert('Hey'); document.title = 'after' }}, 100); 1"
+        until [ "$(agent-browser get title)" = after ]; do sleep 0.1; done"""
+    assert bash(code)["exitCode"] == 0
+    assert bash("agent-browser eval \"alert('Hey'); confirm('Sure?')\"")["stdout"] == (
+        "false\nalert (accepted): Hey\nconfirm (dismissed): Sure?\n"
+    )

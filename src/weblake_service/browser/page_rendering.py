@@ -15,6 +15,7 @@ from weblake_service.browser.actions import ActionRunner, content
 from weblake_service.browser.branding import branding
 from weblake_service.browser.context_settings import SiteCredentials
 from weblake_service.browser.page_monitor import PageMonitor
+from weblake_service.browser.playwright_browser import first_line
 from weblake_service.browser.pool import PooledContext
 from weblake_service.browser.rendering_options import requested_captures
 from weblake_service.browser.screenshots import HIDDEN, screenshot, viewport_of
@@ -103,8 +104,8 @@ class PageRendering:
         except Error as error:
             if not self._pooled.engine.alive:
                 raise
-            said = "it closed itself" if page.is_closed() else (error.message.splitlines() or ["no reason given"])[0]
-            message = f"{self._url} could not be read in the browser ({said[:200].rstrip('.')})."
+            said = "it closed itself" if page.is_closed() else first_line(error)
+            message = f"{self._url} could not be read in the browser ({said})."
             raise PageFailure("SCRAPE_SITE_ERROR", message) from error
         finally:
             for task in (run, crash):

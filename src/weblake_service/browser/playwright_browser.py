@@ -29,6 +29,11 @@ _CLOSE_TIMEOUT_S = 3.0
 _CLOSED_PORT_URL = "http://127.0.0.1:9"
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of an error of Playwright, whose message continues with a log of its steps."""
+    return (str(error).splitlines() or ["no reason given"])[0][:300].rstrip(".")
+
+
 class PlaywrightBrowser:
     """One running Chromium and its driver."""
 

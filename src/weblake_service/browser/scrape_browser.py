@@ -13,6 +13,7 @@ from weblake import aio
 from weblake_service.browser.browser_identity import BrowserIdentity
 from weblake_service.browser.context_settings import context_settings_of, site_credentials_of
 from weblake_service.browser.page_rendering import IsFile, PageRendering
+from weblake_service.browser.playwright_browser import first_line
 from weblake_service.browser.pool import ContextPool
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
@@ -63,8 +64,7 @@ class ScrapeBrowser:
                     continue
                 if isinstance(error, PageFailure):
                     raise
-                said = (str(error).splitlines() or ["no reason given"])[0]
-                message = f"The browser ended while it had {url} ({said[:200].rstrip('.')}). Try again."
+                message = f"The browser ended while it had {url} ({first_line(error)}). Try again."
                 raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message) from error
         raise AssertionError("unreachable")
 

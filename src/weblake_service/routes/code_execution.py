@@ -61,7 +61,8 @@ class CodeRunner:
             cdp_url=self._parts.playwright.cdp_url(live),
             folder=folder,
             timeout_s=number(request_options.get("timeout"), _DEFAULT_TIMEOUT_S),
-            guard=live.session.watchdog,
+            page=live.session.active_page,
+            unblock=live.session.watchdog.unblock,
         )
         found = await self._parts.sessions.use(live, code)
         shown: dict[str, object] = {

@@ -75,7 +75,7 @@ class InteractRoutes:
         parts = self._parts
         try:
             model = parts.llm.require("Interact with a prompt")
-            done = await parts.sessions.use(live, follow_prompt(model, live, prompt, timeout_s))
+            done = await parts.sessions.use(live, follow_prompt(model, parts.playwright, live, prompt, timeout_s))
         except PageFailure as failure:
             raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
         result: dict[str, object] = {"stdout": None, "stderr": None, "exitCode": 0, "killed": False, "error": None}

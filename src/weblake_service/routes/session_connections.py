@@ -6,6 +6,7 @@ import asyncio
 from asyncio import WriteTransport
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import asdict
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -14,8 +15,9 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from weblake_service.components import ServiceComponents
-from weblake_service.responses import not_found
+from weblake_service.responses import json_response, not_found
 from weblake_service.sessions import live_page
+from weblake_service.sessions.agent_commands import run_command
 from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.cdp_multiplexer import CdpClient
 from weblake_service.sessions.external_client import relay
@@ -37,6 +39,7 @@ class SessionConnections:
         """Return the routes."""
         return [
             Route("/sessions/static/{name}", self.static, methods=["GET"]),
+            Route("/sessions/{id}/agent", self.command, methods=["POST"]),
             Route("/sessions/{id}/{endpoint}", self.view, methods=["GET"]),
             WebSocketRoute("/sessions/{id}/cdp", self.protocol),
             WebSocketRoute("/sessions/{id}/{endpoint}/stream", self.stream),
@@ -62,6 +65,14 @@ class SessionConnections:
             not_found("The live view has no such file.")
         headers = {"Cache-Control": "no-cache"}
         return Response(live_page.static(name), media_type=live_page.STATIC[name], headers=headers)
+
+    async def command(self, request: Request) -> Response:
+        """Perform a command of `agent-browser`."""
+        live = self._find_session(str(request.path_params["id"]), "cdp", request.query_params.get("word", ""))
+        if live is None:
+            not_found("There is no such browser: its session has ended, or the word is another.")
+        work = run_command(self._parts.playwright, live, await request.json())
+        return json_response(asdict(await self._parts.sessions.use(live, work)))
 
     async def protocol(self, socket: WebSocket) -> None:
         """Serve the Chrome DevTools Protocol on a websocket."""

@@ -39,6 +39,8 @@ _WEB_SCHEMES = ("http:", "https:", "about:", "data:", "blob:", "javascript:", "c
 #: Types of targets that are Chromium's own unless they have a URL of the web.
 _OWN_TYPES = frozenset(["other", "browser_ui"])
 _TARGET_EVENTS = frozenset(["Target.targetCreated", "Target.targetInfoChanged", "Target.attachedToTarget"])
+#: Commands that bring a page to the front.
+_ACTIVATE_COMMANDS = frozenset(["Target.activateTarget", "Page.bringToFront"])
 #: Commands that every target accepts.
 _HARMLESS_COMMANDS = frozenset(["Page.close", "Runtime.runIfWaitingForDebugger"])
 _DECODER = msgspec.json.Decoder(Message)
@@ -56,10 +58,17 @@ class CdpMultiplexer:
         #: The targets of the sessions, and those that are Chromium's own.
         self._targets: dict[str, str] = {}
         self._own_targets: set[str] = set()
+        #: The pages, the one that was opened or activated last at the end.
+        self._pages: dict[str, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._end: asyncio.Task[None] | None = None
         chromium.on_message(self._on_message)
         self._end = asyncio.get_running_loop().create_task(self._wait_for_exit())
+
+    @property
+    def active_page(self) -> str | None:
+        """Return the target id of the page that a client has opened or activated last; None if there is no page."""
+        return next(reversed(self._pages), None)
 
     async def client(self) -> CdpClient:
         """Return a new client without open sessions.
@@ -105,6 +114,12 @@ class CdpMultiplexer:
 
     async def _send(self, message: Message, reply: _Reply) -> int:
         """Send a command under a new id of this pipe."""
+        if message.method in _ACTIVATE_COMMANDS:
+            target = self._targets.get(message.session or "")
+            if message.method == "Target.activateTarget":
+                target = msgspec.json.decode(message.params, type=_Activated).target
+            if target in self._pages:
+                self._pages[target] = self._pages.pop(target)
         self._last += 1
         number = self._last
         self._waiting[number] = reply
@@ -127,7 +142,9 @@ class CdpMultiplexer:
         if message.method in _TARGET_EVENTS:
             self._on_target(message)
         elif message.method == "Target.targetDestroyed":
-            self._own_targets.discard(msgspec.json.decode(message.params, type=_Destroyed).target)
+            destroyed = msgspec.json.decode(message.params, type=_Destroyed).target
+            self._own_targets.discard(destroyed)
+            self._pages.pop(destroyed, None)
         if message.method == "Target.attachedToTarget":
             if owner is not None:
                 self._clients[_session_in(message)] = owner
@@ -155,8 +172,11 @@ class CdpMultiplexer:
             self._targets[event.session] = event.info.id
         if event.info.is_own:
             self._own_targets.add(event.info.id)
+            self._pages.pop(event.info.id, None)
         else:
             self._own_targets.discard(event.info.id)
+            if event.info.type == "page":
+                self._pages.setdefault(event.info.id)
 
     def _forget(self, client: CdpClient) -> None:
         """Close a client's sessions."""
@@ -292,6 +312,10 @@ class _TargetEvent(msgspec.Struct):
 
 class _Destroyed(msgspec.Struct):
     target: str = msgspec.field(name="targetId")
+
+
+class _Activated(msgspec.Struct):
+    target: str | None = msgspec.field(name="targetId", default=None)
 
 
 class _Attached(msgspec.Struct):

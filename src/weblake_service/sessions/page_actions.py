@@ -1,4 +1,4 @@
-"""Actions on a page: navigate, click, type, press keys, select, scroll. Used by `agent-browser` and by the agent.
+"""Actions on a page with Playwright: navigate, click, type, read, take snapshots. Used by `agent-browser` and prompts.
 
 Elements are identified by a CSS selector, or by a ref of the last snapshot (`@e5`). A failed action raises a
 PageActionError with a message that helps a person or a model to continue.
@@ -8,231 +8,281 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
-from weblake_service.sessions import element_scripts
-from weblake_service.sessions.accessibility_snapshot import Snapshot
-from weblake_service.sessions.attached_page import AttachedPage, PageActionError
-from weblake_service.sessions.cdp import Cdp
-from weblake_service.sessions.keyboard import KEYS, MODIFIERS, parse_chord
-from weblake_service.sessions.open_pages import front_page, new_page
-from weblake_service.sessions.page_reader import Element, PageReader
+from weblake import aio
 
-#: Load timeout of a page in seconds.
-_LOAD_TIMEOUT_S = 30.0
-#: Seconds in which a click may start a navigation, and in which that navigation must finish.
-_NAVIGATION_START_S, _NAVIGATION_TIMEOUT_S = 0.1, 10.0
-#: Seconds in which a reload must start.
-_RELOAD_START_S = 2.0
+if TYPE_CHECKING:
+    from playwright.async_api import Dialog, Error, Frame, Locator, Page, Request
+
+#: Milliseconds for an element to accept an action, for a page to load, and for a load that an action has started.
+_ACTION_TIMEOUT_MS, _LOAD_TIMEOUT_MS, _NAVIGATION_TIMEOUT_MS = 5_000.0, 30_000.0, 10_000.0
+#: Seconds in which a key must have started a navigation.
+_NAVIGATION_START_S = 0.1
+#: Seconds for all steps together; longer than the timeout of each.
+_TOTAL_TIMEOUT_S = 40.0
+_REF = re.compile(r"(?:@|ref=)?((?:f\d+)?e\d+)")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d)")
 _DIRECTIONS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
-_DEFAULT_SCROLL_PIXELS = 600
-#: Number of checks whether an element still moves before it is clicked anyway, and the seconds between them.
-_MAX_MOVE_CHECKS, _MOVE_CHECK_S = 20, 0.03
+#: What Playwright's log says of an element that does not accept an action.
+_OBSTACLE = re.compile(r"element is not|did not find some options|.* intercepts pointer events")
+#: A line of a snapshot: the role, the name in quotation marks, and the ref.
+_LINE = re.compile(r'\s*- (?P<role>[a-z]+)(?: "(?P<name>(?:[^"\\]|\\.)*)")?(?:.*? \[ref=(?P<ref>\w+)\])?')
+#: Roles of elements that accept actions.
+_INTERACTIVE_ROLES = {
+    "button", "checkbox", "combobox", "link", "listbox", "menuitem", "menuitemcheckbox", "menuitemradio", "option",
+    "radio", "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem",
+}  # fmt: skip
+#: Scrolls the element, or the scrollable part of the page: of a page that does not scroll, the box in its middle.
+_SCROLL_BY = """(box, [x, y]) => {
+  const scrolls = (e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1;
+  const page = document.scrollingElement || document.documentElement;
+  if (box === document.documentElement && !scrolls(page)) {
+    box = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
+    while (box && !(/auto|scroll/.test(getComputedStyle(box).overflow) && scrolls(box))) box = box.parentElement;
+  }
+  (box === document.documentElement || !box ? page : box).scrollBy({ left: x, top: y, behavior: 'instant' });
+}"""
 
 
-class PageActions(PageReader):
-    """Performs and observes actions on one page."""
+class PageActionError(Exception):
+    """An action failed; the message says what failed, why, and what to do next."""
 
-    @classmethod
-    async def attach(cls, cdp: Cdp, target: str | None = None, known: Snapshot | None = None) -> PageActions:
-        """Return the actions for a page: by default the page in front, or a new one if there is none.
+
+@asynccontextmanager
+async def acting_on(page: Page) -> AsyncIterator[PageActions]:
+    """Yield the actions on a page; dialogs that open meanwhile are answered.
+
+    Raises:
+        PageActionError: An action of the block failed, or the page does not respond.
+    """
+    from playwright.async_api import Error
+
+    actions = PageActions(page)
+    page.on("dialog", actions.answer_dialog)
+    try:
+        async with aio.timeout(_TOTAL_TIMEOUT_S):
+            yield actions
+    except TimeoutError as error:
+        waited = f"The page did not answer within {_TOTAL_TIMEOUT_S:g} s"
+        raise PageActionError(f"{waited}: a script may keep it busy. Reload it.") from error
+    except Error as error:
+        raise PageActionError(_reason(error)) from error
+    finally:
+        page.remove_listener("dialog", actions.answer_dialog)
+
+
+class PageActions:
+    """Performs actions on one page; see `acting_on`."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        #: The dialogs that were answered.
+        self.dialogs: list[str] = []
+
+    async def find(self, where: str) -> Locator:
+        """Return the element of a CSS selector or a ref.
 
         Raises:
-            PageActionError: The page does not exist.
+            PageActionError: The ref is none of the last snapshot, or its element does not exist any more.
         """
-        chosen = target or await front_page(cdp) or await new_page(cdp)
-        return cls(await AttachedPage.attach(cdp, chosen), known)
+        ref = _REF.fullmatch(where.strip())
+        if ref is None:
+            return self.page.locator(f"css={where}").first
+        from playwright.async_api import Error
 
-    async def detach(self) -> None:
-        """Detach; the page is not changed."""
-        await self.page.detach()
+        found = self.page.locator(f"aria-ref={ref[1]}")
+        with suppress(Error):  # a frame that does not exist
+            if await found.count():
+                return found
+        raise PageActionError(
+            f"@{ref[1]} is not on the page any more, or no ref of its last snapshot. Take a new snapshot."
+        )
+
+    async def snapshot(
+        self, *, interactive: bool = False, compact: bool = False, depth: int | None = None, css: str | None = None
+    ) -> str:
+        """Return the accessibility snapshot of the page, one line for each element, with refs.
+
+        Args:
+            interactive: Whether to list only elements that accept actions.
+            compact: Whether to omit elements without a name or text of their own.
+            depth: The maximum number of levels below the first.
+            css: An element; only its content is listed.
+        """
+        # Playwright counts the document as a level.
+        levels = None if depth is None else depth + 1
+        if css is None:
+            text = await self.page.aria_snapshot(mode="ai", depth=levels, timeout=_LOAD_TIMEOUT_MS)
+        else:
+            found = await self.find(css)
+            await found.wait_for(state="attached", timeout=_ACTION_TIMEOUT_MS)
+            text = await found.aria_snapshot(mode="ai", depth=levels, timeout=_LOAD_TIMEOUT_MS)
+        lines = [(line, match) for line in text.splitlines() if (match := _LINE.match(line))]
+        if interactive:
+            chosen = [line.strip().rstrip(":") for line, match in lines if match["role"] in _INTERACTIVE_ROLES]
+        elif compact:
+            chosen = [line for line, match in lines if match["name"] or not line.endswith(("]", "]:"))]
+        else:
+            return text
+        return "\n".join(chosen)
 
     # Navigation
 
-    async def goto(self, url: str, timeout_s: float = _LOAD_TIMEOUT_S) -> None:
+    async def goto(self, url: str, timeout_ms: float = _LOAD_TIMEOUT_MS) -> None:
         """Open a URL, by https if it has no scheme, and wait until it has loaded."""
-        address = url if _SCHEME.match(url) else f"https://{url}"
-        reply = await self.page.send("Page.navigate", {"url": address})
-        if reply.get("errorText"):
-            raise PageActionError(f"{address} could not be opened: {reply['errorText']}.")
-        loader = reply.get("loaderId")
-        if loader and not await self.page.loaded(loader, timeout_s):
-            raise PageActionError(
-                f"{address} did not finish loading within {timeout_s:g} s; what is there can be used."
-            )
+        await self.page.goto(url if _SCHEME.match(url) else f"https://{url}", timeout=timeout_ms)
 
-    async def back(self) -> None:
-        """Go back to the previous page of the history."""
-        await self._go_in_history(-1, "before")
+    async def go(self, way: str) -> None:
+        """Go `back` or `forward` in the history, or `reload` the page."""
+        if way == "reload":
+            await self.page.reload(timeout=_LOAD_TIMEOUT_MS)
+            return
+        before, step = self.page.url, self.page.go_back if way == "back" else self.page.go_forward
+        if await step(timeout=_LOAD_TIMEOUT_MS) is None and self.page.url == before:
+            raise PageActionError(f"There is no page {'before' if way == 'back' else 'after'} this one.")
 
-    async def forward(self) -> None:
-        """Go forward to the next page of the history."""
-        await self._go_in_history(1, "after")
+    async def wait_for_load(self) -> None:
+        """Wait until the page that an action has opened is loaded, for some seconds."""
+        from playwright.async_api import TimeoutError as LoadTimeout
 
-    async def _go_in_history(self, way: int, word: str) -> None:
-        history = await self.page.send("Page.getNavigationHistory")
-        number = history["currentIndex"] + way
-        if not 0 <= number < len(history["entries"]):
-            raise PageActionError(f"There is no page {word} this one.")
-        since = self.page.navigation_mark()
-        await self.page.send("Page.navigateToHistoryEntry", {"entryId": history["entries"][number]["id"]})
-        await self.page.wait_for_navigation(since, _LOAD_TIMEOUT_S)
+        if not self.page.is_closed():
+            with suppress(LoadTimeout):
+                await self.page.wait_for_load_state(timeout=_NAVIGATION_TIMEOUT_MS)
 
-    async def reload(self) -> None:
-        """Reload the page."""
-        since = self.page.navigation_mark()
-        await self.page.send("Page.reload")
-        await self.page.wait_for_load(since, _RELOAD_START_S, _LOAD_TIMEOUT_S)
+    @asynccontextmanager
+    async def _followed(self) -> AsyncIterator[None]:
+        """Wait for the page that keys open at the end of the block; Playwright itself waits only after other input."""
+        requested, committed = asyncio.Event(), asyncio.Event()
+
+        def on_request(request: Request) -> None:
+            if request.is_navigation_request() and request.frame == self.page.main_frame:
+                requested.set()
+
+        def on_navigated(frame: Frame) -> None:
+            if frame == self.page.main_frame:
+                committed.set()
+
+        self.page.on("request", on_request)
+        self.page.on("framenavigated", on_navigated)
+        try:
+            yield
+            with suppress(TimeoutError):
+                async with aio.timeout(_NAVIGATION_START_S):
+                    await requested.wait()
+                async with aio.timeout(_NAVIGATION_TIMEOUT_MS / 1000):
+                    await committed.wait()
+        finally:
+            self.page.remove_listener("request", on_request)
+            self.page.remove_listener("framenavigated", on_navigated)
+        await self.wait_for_load()
 
     # Input
 
-    async def click(self, where: str, count: int = 1) -> None:
-        """Click an element with mouse events, and wait for a navigation that the click starts."""
-        since = self.page.navigation_mark()
-        x, y = await self._clickable_point(where)
-        await self._dispatch_mouse_event("mouseMoved", x, y)
-        for number in range(1, count + 1):
-            await self._dispatch_mouse_event("mousePressed", x, y, button="left", clickCount=number, buttons=1)
-            await self._dispatch_mouse_event("mouseReleased", x, y, button="left", clickCount=number)
-        await self.page.wait_for_load(since, _NAVIGATION_START_S, _NAVIGATION_TIMEOUT_S)
+    async def click(self, where: str, *, twice: bool = False) -> None:
+        """Click an element with the mouse, and wait for the page that this opens."""
+        element = await self.find(where)
+        await (element.dblclick if twice else element.click)(timeout=_ACTION_TIMEOUT_MS)
+        await self.wait_for_load()
 
     async def hover(self, where: str) -> None:
         """Move the mouse over an element."""
-        x, y = await self._clickable_point(where, enabled=False)
-        await self._dispatch_mouse_event("mouseMoved", x, y)
+        await (await self.find(where)).hover(timeout=_ACTION_TIMEOUT_MS)
 
     async def focus(self, where: str) -> None:
         """Set the focus to an element."""
-        element = await self.find(where)
-        await self.page.call(element.object, "function () { this.focus(); }")
-
-    async def fill(self, where: str, text: str) -> None:
-        """Replace the content of a field by a text."""
-        element = await self.find(where)
-        ready = await self.page.call(element.object, element_scripts.PREPARE_INPUT, text)
-        if ready.get("trouble"):
-            raise PageActionError(f"{element.name} {ready['trouble']}.")
-        if ready.get("done"):
-            return
-        if text:
-            await self.page.send("Input.insertText", {"text": text})
-        else:
-            await self.press("Delete")
-
-    async def type(self, text: str, where: str | None = None) -> None:
-        """Type a text key by key after the existing content of an element, or at the focus."""
-        if where is not None:
-            await self.focus(where)
-        since = self.page.navigation_mark()
-        for character in text.replace("\r\n", "\n"):
-            key = KEYS.get("Enter" if character == "\n" else "Tab" if character == "\t" else character)
-            if key is None:
-                await self.page.send("Input.insertText", {"text": character})
-                continue
-            shift = MODIFIERS["Shift"] if key.shifted else 0
-            await self.page.send("Input.dispatchKeyEvent", key.event("down", shift))
-            await self.page.send("Input.dispatchKeyEvent", key.event("up", shift))
-        if "\n" in text:
-            await self.page.wait_for_load(since, _NAVIGATION_START_S, _NAVIGATION_TIMEOUT_S)
-
-    async def press(self, keys: str, where: str | None = None) -> None:
-        """Press a key such as `Enter` or `Control+a` on an element, or at the focus."""
-        held, key = parse_chord(keys)
-        if where is not None:
-            await self.focus(where)
-        since = self.page.navigation_mark()
-        modifiers = 0
-        for modifier in held:
-            modifiers |= MODIFIERS[modifier.key]
-            await self.page.send("Input.dispatchKeyEvent", modifier.event("down", modifiers))
-        if key.shifted:
-            modifiers |= MODIFIERS["Shift"]
-        await self.page.send("Input.dispatchKeyEvent", key.event("down", modifiers))
-        await self.page.send("Input.dispatchKeyEvent", key.event("up", modifiers))
-        for modifier in reversed(held):
-            modifiers &= ~MODIFIERS[modifier.key]
-            await self.page.send("Input.dispatchKeyEvent", modifier.event("up", modifiers))
-        await self.page.wait_for_load(since, _NAVIGATION_START_S, _NAVIGATION_TIMEOUT_S)
-
-    async def select(self, where: str, *wanted: str) -> list[str]:
-        """Select options of a `<select>` by their values or labels; return the labels of the selected options."""
-        since = self.page.navigation_mark()
-        element = await self.find(where)
-        reply = await self.page.call(element.object, element_scripts.SELECT_OPTIONS, list(wanted))
-        if reply.get("trouble"):
-            raise PageActionError(f"{element.name} {reply['trouble']}.")
-        await self.page.wait_for_load(since, _NAVIGATION_START_S, _NAVIGATION_TIMEOUT_S)
-        return [str(label) for label in reply["chosen"]]
-
-    async def check(self, where: str, on: bool = True) -> None:
-        """Set a checkbox, a switch or a radio button; clear it if `on` is false."""
-        for attempt in range(2):
-            if await self.is_checked(where) is on:
-                return
-            if attempt == 0:
-                await self.click(where)
-        raise PageActionError(f"{where} was clicked and is still {'not ' if on else ''}checked.")
-
-    async def scroll(self, way: str, pixels: int = _DEFAULT_SCROLL_PIXELS, where: str | None = None) -> tuple[int, int]:
-        """Scroll the page or an element up, down, left or right; return its scroll position."""
-        if way not in _DIRECTIONS:
-            raise PageActionError(f"{way!r} is no direction; there are {', '.join(_DIRECTIONS)}.")
-        x, y = (step * pixels for step in _DIRECTIONS[way])
-        if where is None:
-            left, top = await self.page.evaluate(f"({element_scripts.SCROLL_BY}).call(globalThis, {x}, {y})")
-        else:
-            left, top = await self.call_on_element(where, element_scripts.SCROLL_BY, x, y)
-        return int(left), int(top)
+        await (await self.find(where)).focus(timeout=_ACTION_TIMEOUT_MS)
 
     async def scroll_into_view(self, where: str) -> None:
         """Scroll until an element is in the window."""
+        await (await self.find(where)).scroll_into_view_if_needed(timeout=_ACTION_TIMEOUT_MS)
+
+    async def fill(self, where: str, text: str) -> None:
+        """Replace the content of a field by a text."""
+        await (await self.find(where)).fill(text, timeout=_ACTION_TIMEOUT_MS)
+
+    async def type(self, where: str, text: str) -> None:
+        """Type a text key by key after the content of an element."""
         element = await self.find(where)
-        await self.page.send("DOM.scrollIntoViewIfNeeded", {"objectId": element.object})
+        await element.press("Control+End", timeout=_ACTION_TIMEOUT_MS)
+        async with self._followed():
+            await element.press_sequentially(text, timeout=_LOAD_TIMEOUT_MS)
 
-    async def _clickable_point(self, where: str, *, enabled: bool = True) -> tuple[float, float]:
-        """Return the point of the window at which to click an element, after scrolling it into view.
+    async def press(self, key: str) -> None:
+        """Press a key such as `Enter` or `Control+a` at the focus."""
+        async with self._followed():
+            await self.page.keyboard.press(key)
 
-        Raises:
-            PageActionError: It is hidden, disabled or covered.
-        """
-        element = await self.find(where)
-        trouble = await self.page.call(element.object, element_scripts.FIND_OBSTACLE)
-        if trouble and (enabled or trouble == "gone"):
-            raise PageActionError(f"{element.name} is {trouble}. Take a snapshot to see what can be clicked.")
-        x, y = await self._stable_center(element)
-        cover = await self.page.call(element.object, element_scripts.FIND_COVER, x, y)
-        if cover and enabled:
-            raise PageActionError(f"{element.name} is covered by {cover}. Close that first, or scroll.")
-        return x, y
+    async def select(self, where: str, *wanted: str) -> None:
+        """Select options of a `<select>` by their values or labels."""
+        await (await self.find(where)).select_option(list(wanted), timeout=_ACTION_TIMEOUT_MS)
+        await self.wait_for_load()
 
-    async def _stable_center(self, element: Element) -> tuple[float, float]:
-        """Return the centre of an element after it has stopped moving."""
-        before = None
-        for _ in range(_MAX_MOVE_CHECKS):
-            try:
-                await self.page.send("DOM.scrollIntoViewIfNeeded", {"objectId": element.object})
-                quads = (await self.page.send("DOM.getContentQuads", {"objectId": element.object}))["quads"]
-            except PageActionError as error:
-                raise PageActionError(f"{element.name} is not visible ({error}).") from error
-            # A link that wraps over two lines has two boxes, and the centre of both may be in neither.
-            quad = next((quad for quad in quads if _area(quad) >= 1), None)
-            if quad is None:
-                raise PageActionError(
-                    f"{element.name} has no size to be clicked on. Take a snapshot to see what is there."
-                )
-            if quad == before:
-                break
-            before = quad
-            await asyncio.sleep(_MOVE_CHECK_S)
-        assert before is not None
-        return sum(before[0::2]) / 4, sum(before[1::2]) / 4
+    async def check(self, where: str, on: bool) -> None:
+        """Set or clear a checkbox, a switch or a radio button."""
+        await (await self.find(where)).set_checked(on, timeout=_ACTION_TIMEOUT_MS)
 
-    async def _dispatch_mouse_event(self, kind: str, x: float, y: float, **more: Any) -> None:
-        await self.page.send("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, **more})
+    async def scroll(self, way: str, pixels: int = 600, where: str = "html") -> None:
+        """Scroll the page or an element up, down, left or right."""
+        if way not in _DIRECTIONS:
+            raise PageActionError(f"{way!r} is no direction; there are {', '.join(_DIRECTIONS)}.")
+        distance = [step * pixels for step in _DIRECTIONS[way]]
+        await (await self.find(where)).evaluate(_SCROLL_BY, distance, timeout=_ACTION_TIMEOUT_MS)
+
+    async def text(self) -> str:
+        """Return the visible text of the page."""
+        return str(await self.page.evaluate("document.body ? document.body.innerText : ''"))
+
+    async def read(self, what: str, where: str, name: str = "") -> Any:
+        """Return the text, HTML, value or an attribute of an element, the number of elements, or a state of one."""
+        if what == "count":
+            return await self.page.locator(f"css={where}").count()
+        element, limit = await self.find(where), _ACTION_TIMEOUT_MS
+        match what:
+            case "text":
+                return await element.inner_text(timeout=limit)
+            case "html":
+                return await element.evaluate("element => element.outerHTML", timeout=limit)
+            case "value":
+                return await element.input_value(timeout=limit)
+            case "attr":
+                return await element.get_attribute(name, timeout=limit)
+            case "visible":
+                return await element.is_visible()
+            case "enabled":
+                return await element.is_enabled(timeout=limit)
+            case "checked":
+                return await element.is_checked(timeout=limit)
+        raise ValueError(what)
+
+    async def wait_for(self, css: str) -> None:
+        """Wait until an element for a CSS selector is visible."""
+        await self.page.locator(f"css={css}").first.wait_for(timeout=_LOAD_TIMEOUT_MS)
+
+    async def answer_dialog(self, dialog: Dialog) -> None:
+        """Accept an alert or beforeunload dialog, dismiss a confirm or prompt dialog."""
+        yes = dialog.type in {"alert", "beforeunload"}
+        self.dialogs.append(f"{dialog.type} ({'accepted' if yes else 'dismissed'}): {dialog.message}")
+        from playwright.async_api import Error
+
+        with suppress(Error):  # another client has answered it
+            await (dialog.accept() if yes else dialog.dismiss())
 
 
-def _area(quad: list[float]) -> float:
-    """Return the area of a quadrilateral."""
-    x, y = quad[0::2], quad[1::2]
-    return abs(sum(x[n] * y[(n + 1) % 4] - x[(n + 1) % 4] * y[n] for n in range(4))) / 2
+def refs_of(snapshot: str) -> dict[str, dict[str, str]]:
+    """Return role and name of the elements of a snapshot, by ref."""
+    matches = filter(None, map(_LINE.match, snapshot.splitlines()))
+    return {match["ref"]: {"role": match["role"], "name": match["name"] or ""} for match in matches if match["ref"]}
+
+
+def _reason(error: Error) -> str:
+    """Return why an action failed, in one line: what Playwright says, and what it has waited for."""
+    first, *log = error.message.splitlines() or ["no reason given"]
+    steps = [line.strip(" -") for line in log]
+    text = re.sub(r"^\w+\.\w+: (Error: )?", "", first).rstrip(".")
+    if "exceeded" not in text:
+        return f"{text}."
+    seen = [line for line in steps if _OBSTACLE.match(line)] or steps[1:2]
+    return f"{text} ({seen[-1] if seen else 'no reason given'}). Take a snapshot to see what is on the page."

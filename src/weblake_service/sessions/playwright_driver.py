@@ -1,4 +1,4 @@
-"""Playwright for sessions: loads and saves profiles, and restores the page of a scrape.
+"""Playwright for sessions: profiles, the page of a scrape, and the active page for commands and prompts.
 
 One driver serves all sessions; it connects as an external CDP client, with the token of each session.
 """
@@ -12,26 +12,30 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import httpx
 
 from weblake import aio
 from weblake_service.browser.context_settings import site_credentials_of
 from weblake_service.browser.page_rendering import IsFile, PageRendering
-from weblake_service.browser.playwright_browser import PlaywrightBrowser
+from weblake_service.browser.playwright_browser import PlaywrightBrowser, first_line
 from weblake_service.browser.pool import PooledContext
 from weblake_service.browser.site_headers import send_headers
 from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.page_failure import PageFailure
+from weblake_service.sessions.page_actions import PageActionError
 from weblake_service.sessions.sessions import LiveSession
 from weblake_service.web.addresses import clean_url
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Dialog, Playwright
+    from playwright.async_api import Browser, BrowserContext, Dialog, Page, Playwright
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds for Playwright to connect, and for loading or reading a profile.
 _CONNECT_TIMEOUT_S, _PROFILE_TIMEOUT_S = 30.0, 20.0
+#: Milliseconds in which Playwright must have learned of a new page.
+_PAGE_TIMEOUT_MS = 2_000
 #: Seconds that a session waits for another one to release its profile.
 _PROFILE_WAIT_S = 1.0
 
@@ -61,6 +65,7 @@ class PlaywrightDriver:
         self._starting = asyncio.Lock()
         self._playwright: Playwright | None = None
         self._contexts: dict[str, BrowserContext] = {}
+        self._targets: WeakKeyDictionary[Page, str] = WeakKeyDictionary()
         self.address = ""
 
     async def aclose(self) -> None:
@@ -74,6 +79,37 @@ class PlaywrightDriver:
     def cdp_url(self, live: LiveSession) -> str:
         """Return the URL for local CDP clients of a session."""
         return self.address.replace("http", "ws", 1) + live.path("cdp")
+
+    async def active_page(self, live: LiveSession) -> Page:
+        """Return the active page of a session; a new one if there is none.
+
+        Raises:
+            PageActionError: The browser does not respond.
+        """
+        from playwright.async_api import Error
+        from playwright.async_api import TimeoutError as PageTimeout
+
+        try:
+            context = await self._context(live)
+            for _ in range(2):
+                for page in context.pages:
+                    if await self.target_of(page) == live.session.active_page:
+                        return page
+                if context.pages and live.session.active_page is not None:
+                    # Playwright learns of a new page a little later than the session.
+                    with suppress(PageTimeout):
+                        await context.wait_for_event("page", timeout=_PAGE_TIMEOUT_MS)
+            return context.pages[-1] if context.pages else await context.new_page()
+        except (Error, PageFailure) as error:
+            raise PageActionError(f"The browser does not respond: {first_line(error)}") from error
+
+    async def target_of(self, page: Page) -> str:
+        """Return the target id of a page."""
+        if page not in self._targets:
+            protocol = await page.context.new_cdp_session(page)
+            self._targets[page] = (await protocol.send("Target.getTargetInfo"))["targetInfo"]["targetId"]
+            await protocol.detach()
+        return self._targets[page]
 
     async def with_profile(self, live: LiveSession, profile: SessionProfile) -> None:
         """Load a profile into a new session; if it is to be saved, that happens when the session ends.
@@ -122,8 +158,7 @@ class PlaywrightDriver:
         except IsFile:
             raise PageFailure("SCRAPE_UNSUPPORTED_FILE", f"{shown} is a file, and no page to go on with.") from None
         except Error as error:
-            reason = (error.message.splitlines() or ["no reason given"])[0]
-            raise PageFailure("BROWSER_FAILED", f"The browser failed ({reason[:200]}).", status=502) from error
+            raise PageFailure("BROWSER_FAILED", f"The browser failed ({first_line(error)}).", status=502) from error
 
     async def _context(self, live: LiveSession) -> BrowserContext:
         """Return the browser context with the session's pages; connected until the session ends."""
@@ -147,8 +182,7 @@ class PlaywrightDriver:
                 self.cdp_url(live), timeout=_CONNECT_TIMEOUT_S * 1000
             )
         except Error as error:
-            reason = (error.message.splitlines() or ["no reason given"])[0]
-            message = f"The browser of the session could not be steered ({reason[:300]})."
+            message = f"The browser of the session could not be steered ({first_line(error)})."
             raise PageFailure("BROWSER_FAILED", message, status=502) from error
 
     async def _disconnect(self, live: LiveSession, browser: Browser) -> None:
@@ -165,7 +199,7 @@ class PlaywrightDriver:
             async with aio.timeout(_PROFILE_TIMEOUT_S):
                 state = await context.storage_state(indexed_db=True)
         except Exception as error:  # noqa: BLE001 - the session ends in any case
-            _LOG.warning("The profile %r was not saved: %s", profile.name, str(error).splitlines()[0][:300])
+            _LOG.warning("The profile %r was not saved: %s", profile.name, first_line(error))
             return
         warning = await self._profiles.save(live.spec.access.team, profile.name, json.dumps(state).encode())
         if warning:

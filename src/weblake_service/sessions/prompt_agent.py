@@ -9,25 +9,26 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weblake import aio
 from weblake_service.llm import prompts
 from weblake_service.llm.interface import Message, Model
 from weblake_service.llm.query import json_of
 from weblake_service.page_failure import PageFailure
-from weblake_service.sessions.attached_page import PageActionError
-from weblake_service.sessions.cdp import CdpError
-from weblake_service.sessions.cdp_multiplexer import CdpClient
-from weblake_service.sessions.page_actions import PageActions
+from weblake_service.sessions.page_actions import PageActionError, acting_on
+from weblake_service.sessions.playwright_driver import PlaywrightDriver
 from weblake_service.sessions.sessions import LiveSession
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
 
 #: Maximum actions of one prompt, and number of recent actions whose results are sent to the model again.
 MAX_STEPS, _RESENT_STEPS = 30, 12
 #: Maximum characters of the result of an action.
 _MAX_OUTCOME_CHARS = 2_000
-#: Load timeout of a page after an action, in seconds.
-_LOAD_TIMEOUT_S = 15.0
+#: Load timeout of a page that the model opens, in milliseconds.
+_LOAD_TIMEOUT_MS = 15_000.0
 
 _TASK = (
     "Do what is wanted below in the browser page that you are shown, one action at a time. Elements that can be used "
@@ -81,7 +82,9 @@ class _Step:
     outcome: str
 
 
-async def follow_prompt(model: Model, live: LiveSession, prompt: str, timeout_s: float) -> PromptResult | None:
+async def follow_prompt(
+    model: Model, driver: PlaywrightDriver, live: LiveSession, prompt: str, timeout_s: float
+) -> PromptResult | None:
     """Follow a prompt in a session; return None if it was not finished in time.
 
     Raises:
@@ -89,51 +92,46 @@ async def follow_prompt(model: Model, live: LiveSession, prompt: str, timeout_s:
         PageFailure: 502; the browser fails.
     """
     try:
-        client = await live.session.client()
-        try:
-            async with aio.timeout(timeout_s):
-                return await _run_steps(model, client, prompt)
-        except TimeoutError:
-            return None
-        finally:
-            client.close()
-    except CdpError as error:
+        async with aio.timeout(timeout_s):
+            return await _run_steps(model, driver, live, prompt)
+    except TimeoutError:
+        return None
+    except PageActionError as error:
         raise PageFailure("BROWSER_FAILED", f"The browser of the session failed: {error}", status=502) from error
 
 
-async def _run_steps(model: Model, client: CdpClient, prompt: str) -> PromptResult:
+async def _run_steps(model: Model, driver: PlaywrightDriver, live: LiveSession, prompt: str) -> PromptResult:
     done: list[_Step] = []
     while True:
-        # A click may have opened another page, so the page in front is determined again.
-        actions = await PageActions.attach(client)
-        try:
-            shown = (await actions.snapshot()).text
-            last = len(done) >= MAX_STEPS
-            messages = await _messages(model, actions, prompt, shown, done, last=last)
-            action = await json_of(model, messages, _step_problem(last=last), _ACTION_SCHEMA)
-            assert isinstance(action, dict)
-            if action["action"] == "finish":
-                return PromptResult(action["output"], shown)
-            done.append(_Step(action, await _execute_step(actions, action)))
-        finally:
-            await actions.detach()
+        # A click may have opened another page, so the active page is determined again.
+        page = await driver.active_page(live)
+        async with acting_on(page) as actions:
+            shown = await actions.snapshot()
+        last = len(done) >= MAX_STEPS
+        messages = _messages(model, page.url, prompt, shown, done, last=last)
+        action = await json_of(model, messages, _step_problem(last=last), _ACTION_SCHEMA)
+        assert isinstance(action, dict)
+        if action["action"] == "finish":
+            return PromptResult(action["output"], shown)
+        done.append(_Step(action, await _execute_step(page, action)))
 
 
-async def _execute_step(actions: PageActions, action: dict[str, Any]) -> str:
+async def _execute_step(page: Page, action: dict[str, Any]) -> str:
     """Run the model's action and return its result; an action that fails is reported to the model."""
     where, text = f"@{str(action.get('ref', '')).lstrip('@')}", str(action.get("text", ""))
-    handlers: dict[str, Callable[[], Awaitable[object]]] = {
-        "click": lambda: actions.click(where),
-        "fill": lambda: actions.fill(where, text),
-        "select": lambda: actions.select(where, text),
-        "press": lambda: actions.press(text),
-        "scroll": lambda: actions.scroll(text),
-        "open": lambda: actions.goto(_check_web_url(str(action["url"])), _LOAD_TIMEOUT_S),
-        "back": actions.back,
-        "read": actions.text,
-    }
     try:
-        found = await handlers[action["action"]]()
+        async with acting_on(page) as actions:
+            handlers: dict[str, Callable[[], Awaitable[object]]] = {
+                "click": lambda: actions.click(where),
+                "fill": lambda: actions.fill(where, text),
+                "select": lambda: actions.select(where, text),
+                "press": lambda: actions.press(text),
+                "scroll": lambda: actions.scroll(text),
+                "open": lambda: actions.goto(_check_web_url(str(action["url"])), _LOAD_TIMEOUT_MS),
+                "back": lambda: actions.go("back"),
+                "read": actions.text,
+            }
+            found = await handlers[action["action"]]()
     except PageActionError as error:
         return f"Not done: {error}"
     return str(found)[:_MAX_OUTCOME_CHARS] if action["action"] == "read" else "Done."
@@ -146,9 +144,7 @@ def _check_web_url(url: str) -> str:
     return url
 
 
-async def _messages(
-    model: Model, actions: PageActions, prompt: str, shown: str, done: list[_Step], *, last: bool
-) -> list[Message]:
+def _messages(model: Model, url: str, prompt: str, shown: str, done: list[_Step], *, last: bool) -> list[Message]:
     mark = prompts.new_delimiter()
     messages = prompts.task_messages(_TASK, wish=prompt, mark=mark)
     for step in done[-_RESENT_STEPS:]:
@@ -156,7 +152,7 @@ async def _messages(
             Message("assistant", json.dumps(step.action, ensure_ascii=False)),
             Message("user", prompts.quote_texts([step.outcome], mark)[0]),
         ]
-    page = f"The page now: {await actions.url()}\n{shown}"[: model.page_chars]
+    page = f"The page now: {url}\n{shown}"[: model.page_chars]
     now = prompts.quote_texts([page], mark)[0] + (f"\n\n{_LAST_ACTION_NOTE}" if last else "")
     # Some endpoints reject two consecutive messages with the same role.
     if messages[-1].role == "user":

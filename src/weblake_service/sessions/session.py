@@ -5,29 +5,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import logging
 import secrets
-from collections.abc import Coroutine
-from contextlib import suppress
-from typing import Any
 
 from weblake import aio
 from weblake_service.browser.context_settings import ContextSettings
 from weblake_service.browser.egress_proxy import EgressProxy
 from weblake_service.browser.temporary_folders import remove_abandoned
 from weblake_service.page_failure import PageFailure
-from weblake_service.sessions.cdp import Cdp, CdpError
+from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.cdp_multiplexer import CdpClient, CdpMultiplexer
 from weblake_service.sessions.chromium_process import ChromiumProcess
-from weblake_service.sessions.code.page_watchdog import PageWatchdog
 from weblake_service.sessions.external_client import Backlog
+from weblake_service.sessions.page_watchdog import PageWatchdog
 from weblake_service.web.connection_pools import ConnectionPools
 
-_LOG = logging.getLogger("weblake.service")
 #: Seconds until a Chromium must have responded for the first time, on a busy machine.
 _START_TIMEOUT_S = 60.0
-#: Events with the URL of a target, and the beginning of that of the developer tools.
-_URL_EVENTS, _DEVTOOLS = frozenset(["Target.targetCreated", "Target.targetInfoChanged"]), "devtools://"
 #: Maximum bytes that a session may load.
 _MAX_BYTES = 8 << 30
 
@@ -39,7 +32,7 @@ class Session:
         self,
         chromium: ChromiumProcess,
         mux: CdpMultiplexer,
-        keeper: CdpClient,
+        client: CdpClient,
         egress_proxy: EgressProxy,
         settings: ContextSettings,
     ) -> None:
@@ -47,16 +40,10 @@ class Session:
         self.egress_proxy = egress_proxy
         self.settings = settings
         self._multiplexer = mux
-        self._control_client = keeper
-        self._agent = ""
         self._secret = secrets.token_bytes(32)
-        #: Ends infinite loops, and answers dialogs that no client answers.
-        self.watchdog = PageWatchdog(None)
+        self.watchdog = PageWatchdog(client, settings)
         #: The messages to external clients.
         self.backlog = Backlog()
-        self._tasks: set[asyncio.Task[None]] = set()
-        #: Version of Chromium, such as `156.0.8078.79`.
-        self.version = ""
 
     @classmethod
     async def start(
@@ -77,7 +64,7 @@ class Session:
             mux = CdpMultiplexer(chromium)
             async with aio.timeout(_START_TIMEOUT_S):
                 session = cls(chromium, mux, await mux.client(), egress_proxy, settings)
-                await session._prepare()
+                await session.watchdog.start()
             return session
         except BaseException as error:
             if mux is not None:
@@ -95,6 +82,11 @@ class Session:
     def gone(self) -> asyncio.Event:
         """Return the event that is set when the browser has ended for any reason."""
         return self.chromium.gone
+
+    @property
+    def active_page(self) -> str | None:
+        """Return the target id of the page that a client has opened or activated last; None if there is no page."""
+        return self._multiplexer.active_page
 
     def token(self, endpoint: str) -> str:
         """Return the token for `cdp`, `view` or `control`; each has its own, because a read-only viewer must not send
@@ -116,68 +108,7 @@ class Session:
 
     async def aclose(self) -> None:
         """End the browser and all connections to it, and delete its files."""
-        self.watchdog.stop()
-        self._control_client.close()
+        await self.watchdog.aclose()
         await self._multiplexer.aclose()
         await self.chromium.aclose()
         await self.egress_proxy.aclose()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _prepare(self) -> None:
-        """Apply the settings to every page before it loads."""
-        keeper = self._control_client
-        product: str = (await keeper.send("Browser.getVersion"))["product"]
-        self.version = product.rpartition("/")[2]
-        self._agent = self.settings.user_agent(self.version)
-        await keeper.send("Browser.setDownloadBehavior", {"behavior": "deny"})
-        keeper.listen(self._on_target)
-        # The multiplexer follows the URLs of all targets.
-        await keeper.send("Target.setDiscoverTargets", {"discover": True})
-        await keeper.send("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True})
-        # The first page existed before; it is ready once it was attached.
-        targets = (await keeper.send("Target.getTargets"))["targetInfos"]
-        first = next((one for one in targets if one["type"] == "page"), None)
-        if first is None:
-            await keeper.send("Target.createTarget", {"url": "about:blank"})
-        await asyncio.gather(*self._tasks)
-        self.watchdog = PageWatchdog(await self._multiplexer.client())
-        await self.watchdog.start()
-
-    def _on_target(self, method: str, params: dict[str, Any], session: str | None) -> None:
-        if method == "Target.attachedToTarget":
-            kind = str(params["targetInfo"]["type"])
-            self._run(self._configure_target(params["sessionId"], kind, waits=params["waitingForDebugger"]))
-        elif method in _URL_EVENTS and str(params["targetInfo"]["url"]).startswith(_DEVTOOLS):
-            # A keyboard shortcut has opened the developer tools, which no client can use.
-            self._run(self._close_target(str(params["targetInfo"]["targetId"])))
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _close_target(self, target: str) -> None:
-        with suppress(CdpError):
-            await self._control_client.send("Target.closeTarget", {"targetId": target})
-
-    async def _configure_target(self, session: str, kind: str, *, waits: bool) -> None:
-        keeper: Cdp = self._control_client
-        width, height = self.settings.size
-        screen = {
-            "width": width, "height": height, "deviceScaleFactor": self.settings.scale, "mobile": self.settings.mobile,
-        }  # fmt: skip
-        # Any of them may have been closed already.
-        with suppress(CdpError):
-            if kind == "page":
-                await keeper.send("Emulation.setDeviceMetricsOverride", screen, session)
-                if self.settings.mobile:
-                    await keeper.send("Emulation.setTouchEmulationEnabled", {"enabled": True}, session)
-                spoken = ",".join(self.settings.languages) or "en-US"
-                await keeper.send(
-                    "Emulation.setUserAgentOverride", {"userAgent": self._agent, "acceptLanguage": spoken}, session
-                )
-        if waits:
-            with suppress(CdpError):
-                await keeper.send("Runtime.runIfWaitingForDebugger", {}, session)

@@ -53,11 +53,10 @@ def search_path(room: Path) -> str:
 
 def _put_commands(folder: Path) -> None:
     folder.mkdir()
-    words = ["exec", shlex.quote(sys.executable), "-I", shlex.quote(str(_HERE / "start_command.py"))]
-    script = " ".join([*words, *map(shlex.quote, _paths()), "--", '"$@"'])
+    program = shlex.join([sys.executable, "-I", "-S", str(_HERE / "agent_browser.py")])
     for name in COMMANDS:
         file = folder / name
-        file.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+        file.write_text(f'#!/bin/sh\nexec {program} "$@"\n', "utf-8")
         file.chmod(0o755)
 
 

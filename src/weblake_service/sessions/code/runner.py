@@ -13,7 +13,8 @@ import secrets
 import shutil
 import signal
 import sys
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from weblake import aio
 from weblake_service.sessions.code import supervisor
 from weblake_service.sessions.code.languages import LanguageMissing, search_path, write_files
 from weblake_service.sessions.code.output import MAX_BYTES, BoundedOutput
-from weblake_service.sessions.code.page_watchdog import PageWatchdog, watchdog
 
 #: Resource limits of each process of the code; memory is not limited, because node reserves far more than it uses.
 _LIMITS = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 256 << 20, "RLIMIT_NOFILE": 4096}
@@ -57,26 +57,27 @@ async def run_code(
     folder: Path,
     timeout_s: float,
     page: str | None = None,
-    guard: PageWatchdog | None = None,
+    unblock: Callable[[], Awaitable[None]] | None = None,
 ) -> Execution:
     """Run code against a browser.
 
-    :param language: one of `languages.LANGUAGES` :param cdp_url: the CDP endpoint of the browser: `ws://…` :param
-    folder: the code's working directory, home and place for temporary files; it must exist :param page: the target id
-    of the page that the code gets as `page`; by default the page in front :param guard: the watchdog of the browser; by
-    default one is started for the call
+    Args:
+        code: The code.
+        language: One of `languages.LANGUAGES`.
+        cdp_url: The CDP endpoint of the browser: `ws://…`.
+        folder: The code's working directory, home and place for temporary files; it must exist.
+        timeout_s: Seconds after which it is killed.
+        page: The target id of the page that the code gets as `page`; by default the last page.
+        unblock: Ends loops in pages; called if the code was cut off.
     """
-    async with nullcontext(guard) if guard else watchdog(cdp_url) as watching:
-        if page is None and language != "bash":
-            page = await watching.front()
-        cut_off = True
-        try:
-            execution = await _run_in_folder(code, language, cdp_url, folder, timeout_s, page or "")
-            cut_off = execution.killed
-            return execution
-        finally:
-            if cut_off:
-                await watching.unblock()
+    cut_off = True
+    try:
+        execution = await _run_in_folder(code, language, cdp_url, folder, timeout_s, page or "")
+        cut_off = execution.killed
+        return execution
+    finally:
+        if cut_off and unblock is not None:
+            await unblock()
 
 
 async def _run_in_folder(

@@ -1,12 +1,27 @@
-"""The argument parser of `agent-browser`."""
+"""The command `agent-browser`: has the service perform one step on the active page of the session of CDP_URL.
+
+It runs as a separate script, with the standard library only. An error is one line on standard error and the exit status
+1.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
+import time
+from base64 import b64decode
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
+from urllib.error import URLError
+from urllib.request import ProxyHandler, Request, build_opener
 
+#: Seconds for the response of the service, which has timeouts of its own.
+_RESPONSE_TIMEOUT_S = 120.0
+_MS_PER_SECOND = 1000
 #: Commands with one element argument.
 _ELEMENT_COMMANDS = {
     "click": "click an element",
@@ -19,6 +34,64 @@ _ELEMENT_COMMANDS = {
 }
 #: Flags without a value.
 _FLAGS = {"--json", "-f", "--full"}
+
+
+class _CommandError(Exception):
+    """A command failed; the message says why in one line."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run one step; return the exit status of the process."""
+    arguments = parse(words)
+    try:
+        text, value = _run(arguments)
+    except _CommandError as error:
+        if arguments.json:
+            print(json.dumps({"success": False, "data": None, "error": str(error)}))  # noqa: T201
+        print(f"agent-browser: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    shown = json.dumps({"success": True, "data": value, "error": None}, ensure_ascii=False) if arguments.json else text
+    if shown:
+        with suppress(BrokenPipeError):
+            print(shown)  # noqa: T201
+            sys.stdout.flush()
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> tuple[str, Any]:
+    """Return the output of one step as a text and as a value."""
+    if arguments.command == "close":
+        return "The session stays open; it is ended through the API (DELETE /v2/browser/{id}).", None
+    if arguments.command == "wait" and arguments.what.isdigit():
+        time.sleep(int(arguments.what) / _MS_PER_SECOND)
+        return "", None
+    if arguments.command == "eval":
+        arguments.script = sys.stdin.read() if arguments.script == ["-"] else " ".join(arguments.script)
+    reply = _post(os.environ.get("CDP_URL", ""), vars(arguments))
+    if reply["error"] is not None:
+        raise _CommandError(reply["error"])
+    if reply["png"] is None:
+        return reply["text"], reply["value"]
+    file = Path(arguments.path or "screenshot.png").absolute()
+    try:
+        file.write_bytes(b64decode(reply["png"]))
+    except OSError as error:
+        raise _CommandError(f"{file} cannot be written: {error.strerror}. Name another path.") from error
+    return str(file), {"path": str(file)}
+
+
+def _post(cdp_url: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Have the service perform a command, and return its result."""
+    address = cdp_url.replace("ws", "http", 1).replace("/cdp?", "/agent?")
+    opener = build_opener(ProxyHandler({}))
+    try:
+        request = Request(address, json.dumps(arguments).encode(), {"Content-Type": "application/json"})  # noqa: S310
+        with opener.open(request, timeout=_RESPONSE_TIMEOUT_S) as reply:
+            result: dict[str, Any] = json.load(reply)
+            return result
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        raise _CommandError(f"There is no browser at CDP_URL: {reason}") from error
 
 
 class _Parser(argparse.ArgumentParser):
@@ -97,3 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("close", "leave the browser; the session stays open")
     return top
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,139 @@
+"""The commands of `agent-browser`, performed in the service on the pages of a session.
+
+The command line, code/agent_browser.py, sends the parsed arguments of one command.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weblake_service.sessions.page_actions import PageActionError, PageActions, acting_on, refs_of
+from weblake_service.sessions.playwright_driver import PlaywrightDriver
+from weblake_service.sessions.sessions import LiveSession
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+Arguments = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """The output of a command: a text for people, a value for programs (--json), or an error in one line."""
+
+    text: str = ""
+    value: Any = None
+    error: str | None = None
+    #: A screenshot, base64-encoded.
+    png: str | None = None
+
+
+async def run_command(driver: PlaywrightDriver, live: LiveSession, arguments: Arguments) -> CommandResult:
+    """Perform one command on the active page of a session."""
+    try:
+        page = await driver.active_page(live)
+        if arguments["command"] == "tab":
+            return await _tab(driver, live, page, arguments)
+        async with acting_on(page) as actions:
+            result = await _perform(actions, arguments)
+    except PageActionError as error:
+        return CommandResult(error=" ".join(str(error).split()))
+    # The text of a dialog is lost when it closes; it can be read only now.
+    return CommandResult("\n".join(filter(None, [result.text, *actions.dialogs])), result.value, png=result.png)
+
+
+async def _perform(actions: PageActions, arguments: Arguments) -> CommandResult:
+    command, where = arguments["command"], arguments.get("element")
+    match command:
+        case "snapshot":
+            chosen = {name: arguments[name] for name in ("interactive", "compact", "depth")}
+            text = await actions.snapshot(**chosen, css=arguments["selector"])
+            return CommandResult(text, {"snapshot": text, "refs": refs_of(text)})
+        case "screenshot":
+            return CommandResult(png=b64encode(await actions.page.screenshot(full_page=arguments["full"])).decode())
+        case "eval":
+            return _valued(await actions.page.evaluate(arguments["script"]))
+        case "get" | "is":
+            return _valued(await _read(actions, arguments["what"], where, arguments.get("name")))
+    await _STEPS[command](actions, arguments)
+    if command in {"open", "goto", "back", "forward", "reload"}:
+        title, url = await actions.page.title(), actions.page.url
+        return CommandResult(f"{title}\n{url}".strip(), {"title": title, "url": url})
+    return CommandResult()
+
+
+_STEPS: dict[str, Callable[[PageActions, Arguments], Awaitable[object]]] = {
+    **dict.fromkeys(("open", "goto"), lambda actions, given: actions.goto(given["url"])),
+    **dict.fromkeys(("back", "forward", "reload"), lambda actions, given: actions.go(given["command"])),
+    "click": lambda actions, given: actions.click(given["element"]),
+    "dblclick": lambda actions, given: actions.click(given["element"], twice=True),
+    "hover": lambda actions, given: actions.hover(given["element"]),
+    "focus": lambda actions, given: actions.focus(given["element"]),
+    "fill": lambda actions, given: actions.fill(given["element"], " ".join(given["text"])),
+    "type": lambda actions, given: actions.type(given["element"], " ".join(given["text"])),
+    "press": lambda actions, given: actions.press(given["key"]),
+    "select": lambda actions, given: actions.select(given["element"], *given["values"]),
+    "check": lambda actions, given: actions.check(given["element"], on=True),
+    "uncheck": lambda actions, given: actions.check(given["element"], on=False),
+    "scroll": lambda actions, given: actions.scroll(given["direction"], given["pixels"], given["selector"] or "html"),
+    "scrollintoview": lambda actions, given: actions.scroll_into_view(given["element"]),
+    "wait": lambda actions, given: actions.wait_for(given["what"]),
+}
+
+
+async def _read(actions: PageActions, what: str, where: str | None, name: str | None) -> Any:
+    match what:
+        case "title":
+            return await actions.page.title()
+        case "url":
+            return actions.page.url
+        case "text" if where is None:
+            return await actions.text()
+    if where is None and what != "html":
+        raise PageActionError(f"get {what} needs an element: a CSS selector, or a ref as @e5.")
+    if what == "attr" and name is None:
+        raise PageActionError("get attr needs a name, too: get attr @e5 href")
+    return await actions.read(what, where or "html", name or "")
+
+
+async def _tab(driver: PlaywrightDriver, live: LiveSession, active: Page, arguments: Arguments) -> CommandResult:
+    """List, open, switch and close pages; their numbers are those of the list."""
+    pages, what = active.context.pages, arguments["what"]
+    if what == "new":
+        page = await active.context.new_page()
+        if arguments["argument"]:
+            async with acting_on(page) as actions:
+                await actions.goto(arguments["argument"])
+        return CommandResult(value={"id": await driver.target_of(page)})
+    if what == "list":
+        listed = []
+        for position, page in enumerate(pages, 1):
+            async with acting_on(page):
+                title = await page.title()
+            target = await driver.target_of(page)
+            listed.append({"number": position, "id": target, "title": title, "url": page.url, "active": page is active})
+        lines = [
+            f"{'→' if one['active'] else ' '} [{one['number']}] {one['title'] or '(no title)'} - {one['url']}"
+            for one in listed
+        ]
+        return CommandResult("\n".join(lines), {"tabs": listed})
+    number = what if what.isdigit() else arguments["argument"] or ""
+    if what == "close" and not number:
+        chosen = active
+    elif number.isdigit() and 1 <= int(number) <= len(pages):
+        chosen = pages[int(number) - 1]
+    else:
+        raise PageActionError(f"There is no tab {number}; there are 1 to {len(pages)} (agent-browser tab list).")
+    target = await driver.target_of(chosen)
+    async with acting_on(chosen):
+        await (chosen.close() if what == "close" else chosen.bring_to_front())
+    return CommandResult(value={"id": target})
+
+
+def _valued(value: Any) -> CommandResult:
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+    return CommandResult(text, value)

@@ -158,6 +158,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
                 observer=observer,
             )
 
+    @in_dagster_terms()
     def dataset(self, to: str | None = None) -> Dataset:
         """Return the dataset at `to`, or at the resource's root. Nothing is created or contacted yet.
 
@@ -171,8 +172,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
                 "It is not known where to land: neither the asset nor the resource names a root.",
                 hint="Give WeblakeResource(root=...), or `to` to the asset.",
             )
-        with in_dagster_terms():
-            return orchestration.open_dataset(str(where), storage_options=self.options_of_storage())
+        return orchestration.open_dataset(str(where), storage_options=self.options_of_storage())
 
     def dataset_of_step(self, context: dg.AssetExecutionContext, to: str | None = None) -> Dataset:
         """Return the dataset for a step that lands in it.

@@ -30,12 +30,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from weblake.remedies import PYTHON, Interface, Remedy
 
 if TYPE_CHECKING:
     from weblake.receipt import Receipt
+
+_INTERFACE: ContextVar[Interface] = ContextVar("weblake_interface", default=PYTHON)
 
 
 class WeblakeError(Exception):
@@ -48,7 +51,7 @@ class WeblakeError(Exception):
         #: What to do next, as data; empty if the message is sufficient.
         self.remedy = hint if isinstance(hint, Remedy) else Remedy.of_text(hint)
         #: The interface whose words `hint` uses.
-        self.interface: Interface = PYTHON
+        self.interface: Interface = _INTERFACE.get()
         #: The HTTP status of the response that caused the error, or None.
         self.status = status
         #: The service's stable error code, or None.
@@ -88,7 +91,11 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 @contextmanager
 def in_terms_of(interface: Interface) -> Iterator[None]:
-    """Set the interface of errors that the block raises, and of their causes."""
+    """Give the words of an interface to errors that are made in the block, or pass it, and to their causes.
+
+    It is entered once, where a task, a step or a command begins.
+    """
+    token = _INTERFACE.set(interface)
     try:
         yield
     except WeblakeError as error:
@@ -96,6 +103,8 @@ def in_terms_of(interface: Interface) -> Iterator[None]:
             if isinstance(each, WeblakeError):
                 each.interface = interface
         raise
+    finally:
+        _INTERFACE.reset(token)
 
 
 class RetryLater(WeblakeError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 
 from weblake.errors import in_terms_of
@@ -23,5 +25,14 @@ AIRFLOW = Interface(
     in_activity="with WeblakeActivityOperator",
 )
 
-#: A context manager in which errors of the core are worded for Airflow.
+#: A context manager, or a decorator, in which errors of the core are worded for Airflow.
 in_airflow_terms = partial(in_terms_of, AIRFLOW)
+
+
+def in_terms_of_task(operator: object) -> AbstractContextManager[None]:
+    """Return the same for the errors of a task, whose `to` may be a path that names a connection."""
+    to = getattr(operator, "to", None)
+    if to is None:
+        return in_airflow_terms()
+    named = f"the connection of this path (`to` is {to}), or in the worker's environment"
+    return in_terms_of(replace(AIRFLOW, storage_keys=named))

@@ -20,6 +20,7 @@ from airflow_provider_weblake.features import (
     RetryDecision,
     RetryPolicy,
 )
+from airflow_provider_weblake.remedies import in_terms_of_task
 from weblake import orchestration
 from weblake.errors import (
     AskPerson,
@@ -111,27 +112,28 @@ def policy_argument(policy: RetryPolicy) -> dict[str, Any]:
 
 
 def policy_applied(method: M) -> M:
-    """Return an operator's method that does what the task's policy decides about an error, where Airflow does not.
+    """Return an operator's method whose errors are worded for Airflow, and decided about where Airflow does not do so.
 
-    Before Airflow 3.3, an error that must not be retried becomes an AirflowFailException. A task that a busy service
-    has told to wait is deferred for that time if it is deferrable, and otherwise waits in its worker and runs the
-    method again; neither uses up one of its tries. The pause before a retry after other errors is the task's
-    `retry_delay`.
+    What the task's policy decides, Airflow does since 3.3. Before, an error that must not be retried becomes an
+    AirflowFailException. A task that a busy service has told to wait is deferred for that time if it is deferrable, and
+    otherwise waits in its worker and runs the method again; neither uses up one of its tries. The pause before a retry
+    after other errors is the task's `retry_delay`.
 
     :param method: `execute`, or a method that Airflow calls after a deferral.
     """
 
     @wraps(method)
     def applied(operator: Any, context: Context, *args: object, **kwargs: Any) -> object:
-        if RETRY_POLICIES:
-            return method(operator, context, *args, **kwargs)
         since: float | None = kwargs.get("paused_since")
         while True:
             try:
-                return method(operator, context, *args, **kwargs)
+                with in_terms_of_task(operator):
+                    return method(operator, context, *args, **kwargs)
             except AirflowFailException:
                 raise
             except Exception as error:  # a policy may decide about any
+                if RETRY_POLICIES:
+                    raise
                 seconds = _pause_after(error, operator, context)
                 since = since or time.time()
                 if seconds is None or time.time() + seconds - since > MAX_TOTAL_PAUSE_S:

@@ -18,7 +18,6 @@ from airflow.sdk import ObjectStoragePath
 from airflow.sdk.log import mask_secret
 
 from airflow_provider_weblake.features import AirflowTaskTimeout, conn_id_of, redact
-from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.storage import LakePath, connection_of, root_path
 from weblake import orchestration
 from weblake.errors import DeadlineExceeded, StorageRefused, WeblakeError
@@ -86,16 +85,10 @@ def sync(
 
     done, failures = sync_each(orchestration.open_dataset(root), wanted, options_of, everything=everything)
     secrets = [secret for settings in (storage, *catalog) for secret in orchestration.secrets_in(settings)]
-    errors = []
     for failure in failures:
-        try:
-            with in_airflow_terms():
-                raise failure
-        except Exception as error:  # noqa: BLE001  # the libraries of the formats raise errors of their own
-            if isinstance(error, WeblakeError):
-                error.message = orchestration.without_secrets(error.message, secrets)
-            errors.append(error)
-    return SyncOutcome([_xcom_summary(each) for each in done], errors)
+        if isinstance(failure, WeblakeError):
+            failure.message = orchestration.without_secrets(failure.message, secrets)
+    return SyncOutcome([_xcom_summary(each) for each in done], failures)
 
 
 def sync_after_landing(to: LakePath, catalog_conn_id: str | None = None) -> dict[str, object]:
@@ -104,8 +97,7 @@ def sync_after_landing(to: LakePath, catalog_conn_id: str | None = None) -> dict
     Returns `{"tables": […]}`, with `tables_error` if not all of them are up to date; `{}` if the dataset has no tables.
     """
     try:
-        with in_airflow_terms():
-            found = _run_within(WAIT_S, lambda: sync(root_path(to), catalog_conn_id=catalog_conn_id))
+        found = _run_within(WAIT_S, lambda: sync(root_path(to), catalog_conn_id=catalog_conn_id))
     except AirflowTaskTimeout:
         found = SyncOutcome(errors=[DeadlineExceeded("The task's execution_timeout ended the sync.")])
     except Exception as error:  # noqa: BLE001  # no error of a table may fail a task that has landed

@@ -27,6 +27,7 @@ Urls = Sequence[str] | LakePath | Mapping[str, object]
 __all__ = ["UrlShard", "read_urls_or_shard", "url_shards"]
 
 
+@in_airflow_terms()
 def url_shards(
     path: LakePath,
     *,
@@ -56,12 +57,12 @@ def url_shards(
         from airflow_provider_weblake.features import conf
 
         max_shards = conf.getint("core", "max_map_length", fallback=1024)
-    with in_airflow_terms():
-        return orchestration.url_shards(
-            _opened(path), column=column, per_shard=per_shard, shards=shards, max_shards=max_shards
-        )
+    return orchestration.url_shards(
+        _opened(path), column=column, per_shard=per_shard, shards=shards, max_shards=max_shards
+    )
 
 
+@in_airflow_terms()
 def read_urls_or_shard(urls: Urls, column: str | None = None) -> list[str]:
     """Return the URLs that an operator's ``urls`` stands for, in order, duplicates included.
 
@@ -71,15 +72,14 @@ def read_urls_or_shard(urls: Urls, column: str | None = None) -> list[str]:
     :raises weblake.errors.InvalidOption: it is none of these, or it is the address of a page instead of a list.
     :raises weblake.errors.FixRequest: the file cannot be read, or has changed since it was cut into shards.
     """
-    with in_airflow_terms():
-        if isinstance(urls, str) and urls.lstrip()[:1] in ("[", "{"):
-            urls = _from_json(urls)
-        if isinstance(urls, Mapping):
-            file = urls.get("file")
-            return orchestration.read_shard(urls, _opened(file) if isinstance(file, str) else None)
-        if not isinstance(urls, str | os.PathLike) and isinstance(urls, Sequence):
-            return _listed(urls)
-        return orchestration.read_urls(_opened(urls), column)
+    if isinstance(urls, str) and urls.lstrip()[:1] in ("[", "{"):
+        urls = _from_json(urls)
+    if isinstance(urls, Mapping):
+        file = urls.get("file")
+        return orchestration.read_shard(urls, _opened(file) if isinstance(file, str) else None)
+    if not isinstance(urls, str | os.PathLike) and isinstance(urls, Sequence):
+        return _listed(urls)
+    return orchestration.read_urls(_opened(urls), column)
 
 
 def _opened(path: LakePath) -> LakePath:

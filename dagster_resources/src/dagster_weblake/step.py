@@ -18,7 +18,6 @@ from dagster_weblake import metadata
 from dagster_weblake.failures import as_failure, translate_errors
 from dagster_weblake.identity import Lineage
 from dagster_weblake.progress import Progress
-from dagster_weblake.remedies import in_dagster_terms
 from dagster_weblake.requests import BatchScrapeRequest
 from dagster_weblake.stopping import InterruptHandler
 from dagster_weblake.templates import Part
@@ -103,8 +102,7 @@ class Step:
         task = self.lineage.task(self.dataset, key or self.key, part.key, self.key)
         task = replace(task, records_return=key is None)  # another asset lands what this one starts
         try:
-            with in_dagster_terms():
-                load_request = self._request_of(part).load_request(part)
+            load_request = self._request_of(part).load_request(part)
         except WeblakeError as error:
             # Such as a list of URLs that is gone. The job that was started with it is paid for.
             found = orchestration.recorded_request(self.weblake.client, self.dataset, task, self.terms)
@@ -185,8 +183,7 @@ class Step:
                 left = self._wait_for_next(left, waits)
                 part = left.pop(0)
                 try:
-                    with in_dagster_terms():
-                        found[part.key] = work(part)
+                    found[part.key] = work(part)
                 except WeblakeError as error:
                     failed[part.key] = refusal = error
                     until = time.monotonic() + _refused_for(error)

@@ -19,12 +19,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from dagster_weblake.remedies import in_dagster_terms
 from weblake import orchestration
 from weblake.errors import WeblakeError
 
@@ -108,7 +108,11 @@ class InterruptHandler:
         elif self.open:
             # The threads go on if a second signal interrupts this one.
             with self.connect() as client, ThreadPoolExecutor(PARALLEL_CANCELS) as threads:
-                for done in as_completed([threads.submit(self._cancel, client, *each) for each in self.open.items()]):
+                cancels = [
+                    threads.submit(copy_context().run, self._cancel, client, load_id, load_request)
+                    for load_id, load_request in self.open.items()
+                ]
+                for done in as_completed(cancels):
                     if message := done.result():
                         self.context.log.log(*message)
         return terminated
@@ -116,15 +120,14 @@ class InterruptHandler:
     def _cancel(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> tuple[int, str] | None:
         """Cancel the job of a load, if it has one, and return the level and text of the message to log."""
         try:
-            with in_dagster_terms():
-                job = self._job(client, load_id, load_request)
-                if job is None:
-                    return None
-                if isinstance(job, str):
-                    return logging.WARNING, job
-                cancelled = client.run(orchestration.cancel(job, client.retry))
-                done = orchestration.describe_cancel(job, cancelled=cancelled)
-                return logging.INFO, f"The {done}: its run was terminated."
+            job = self._job(client, load_id, load_request)
+            if job is None:
+                return None
+            if isinstance(job, str):
+                return logging.WARNING, job
+            cancelled = client.run(orchestration.cancel(job, client.retry))
+            done = orchestration.describe_cancel(job, cancelled=cancelled)
+            return logging.INFO, f"The {done}: its run was terminated."
         except WeblakeError as error:
             return logging.WARNING, f"The job of load {load_id} could not be cancelled: {error}"
 

@@ -12,7 +12,6 @@ from rich.markup import escape
 from weblake import output
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.cli.app import FAILED, Json, RootArgument, ServiceOptions
-from weblake.cli.remedies import COMMAND_LINE
 from weblake.credentials import one_line
 from weblake.errors import WeblakeError
 
@@ -61,7 +60,6 @@ def orphans(
             known = unlanded.open_loads(dataset)
             found = replace(known, unasked=error)
     if found.unasked is not None:
-        found.unasked.interface = COMMAND_LINE
         text = f"the service could not be asked, so this is the ledger's part only: {found.unasked}"
         output.note(f"weblake: {escape(' '.join(text.split()))}")
     found = replace(found, orphans=tuple(each for each in found.orphans if each.age_s >= older_than * 3600))

@@ -24,7 +24,6 @@ from weblake.cli.app import (
 )
 from weblake.cli.interrupts import exit_code_of
 from weblake.cli.landing import run_with_progress, show_if_old
-from weblake.cli.remedies import in_command_line_terms
 from weblake.errors import WeblakeError
 
 if TYPE_CHECKING:
@@ -95,9 +94,8 @@ def _land_each(client: Client, requests: Sequence[LoadRequest], to: str, terms: 
     exit_code = 0
     for request in requests:
         try:
-            with in_command_line_terms():
-                work = partial(load.land, client, dataset, request, terms)
-                landing = run_with_progress(client, dataset, request, work, as_json)
+            work = partial(load.land, client, dataset, request, terms)
+            landing = run_with_progress(client, dataset, request, work, as_json)
         except WeblakeError as error:
             exit_code = error.exit_code if isinstance(error, Interrupted) else FAILED
             known = error.receipt.to_dict() if error.receipt is not None else {"load_id": request.load_id}
@@ -142,8 +140,7 @@ def _show_each(client: Client, calls: Sequence[Operation[ScrapeResponse]], as_js
 def _call(client: Client, call: Operation[ScrapeResponse], pages: list[object], as_json: bool) -> bool:
     """Make one call and add its page, or its error, to `pages`; return whether it was successful."""
     try:
-        with in_command_line_terms():
-            pages.append(client.call(call).raw)
+        pages.append(client.call(call).raw)
     except WeblakeError as error:
         pages.append({"error": error.to_dict()})
         output.show_error(error, as_json=False)

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import weblake
 from airflow_provider_weblake.observing import observer
-from airflow_provider_weblake.remedies import AIRFLOW
+from airflow_provider_weblake.remedies import in_airflow_terms
 from weblake.errors import AskPerson, InvalidOption
 from weblake.orchestration import RetryPolicy
 
@@ -91,6 +91,7 @@ class Endpoint:
         """Return a new client for an event loop; raise as `client` does."""
         return self._made(weblake.AsyncClient, conn_id)
 
+    @in_airflow_terms()
     def _made(self, kind: type[C], conn_id: str, policy: RetryPolicy | None = None) -> C:
         if policy is None and self.call_timeout_s is not None:
             policy = RetryPolicy.lasting(self.call_timeout_s)
@@ -110,9 +111,7 @@ class Endpoint:
 def _of_connection(conn_id: str, error: InvalidOption) -> InvalidOption:
     # A message about one of the HTTP options begins with the option's name in backticks.
     field = "extra field " if error.message.startswith("`") else ""
-    found = InvalidOption(f"Connection {conn_id!r}: {field}{error.message}", hint=error.remedy)
-    found.interface = AIRFLOW
-    return found
+    return InvalidOption(f"Connection {conn_id!r}: {field}{error.message}", hint=error.remedy)
 
 
 def _base_url(connection: Connection) -> str:

@@ -85,6 +85,7 @@ class WeblakeHook(BaseHook):
             await amask_secret(secret)
         return found
 
+    @in_airflow_terms()
     def test_connection(self) -> tuple[bool, str]:
         """Test the connection by a request for the credit balance, which costs nothing.
 
@@ -92,12 +93,11 @@ class WeblakeHook(BaseHook):
         fails after 20 seconds. The message never holds the key or a whole response.
         """
         try:
-            with in_airflow_terms():
-                found = self.endpoint()
-                with found.client(
-                    self.weblake_conn_id, orchestration.RetryPolicy(tries=2, until=time.monotonic() + TEST_S)
-                ) as client:
-                    left = client.credit_usage().data.remaining_credits
+            found = self.endpoint()
+            with found.client(
+                self.weblake_conn_id, orchestration.RetryPolicy(tries=2, until=time.monotonic() + TEST_S)
+            ) as client:
+                left = client.credit_usage().data.remaining_credits
         except WeblakeError as error:
             return False, str(error)
         credits_left = (

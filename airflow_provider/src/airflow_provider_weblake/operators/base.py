@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,10 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
-from airflow_provider_weblake.remedies import AIRFLOW
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_argument
 from airflow_provider_weblake.storage import dataset_of_task
 from weblake import options, orchestration
-from weblake.errors import InvalidOption, in_terms_of
+from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -60,10 +58,8 @@ class WeblakeOperator(BaseOperator):
 
     @contextmanager
     def service(self) -> Iterator[Client]:
-        """Return a context manager for a client, whose errors are worded for Airflow and whose progress is logged."""
-        named = f"the connection of this path (`to` is {getattr(self, 'to', None)}), or in the worker's environment"
+        """Return a context manager for a client whose progress is logged."""
         with (
-            in_terms_of(replace(AIRFLOW, storage_keys=named)),
             self.hook.get_conn() as client,
             orchestration.observing(client, orchestration.ProgressLog(self.log.log)),
         ):

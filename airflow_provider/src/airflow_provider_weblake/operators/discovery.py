@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.operators.base import WeblakeOperator, options_of, refuse_none
-from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.storage import small_file
 from weblake import errors
@@ -208,8 +207,7 @@ class WeblakeInteractOperator(WeblakeOperator):
     def _end_browser(self, client: Client) -> dict[str, object]:
         """Stop the browser and return its cost; errors are logged, so that they do not hide an error of the task."""
         try:
-            with in_airflow_terms():
-                closed = client.stop_interact(self.scrape_id)
+            closed = client.stop_interact(self.scrape_id)
         except (errors.JobGone, errors.FeatureMissing, errors.InvalidOption):
             return {"stopped": True}  # there is no browser
         except errors.WeblakeError as error:

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from airflow_provider_weblake.features import AirflowTaskTimeout
-from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import state_of
 from weblake import errors, orchestration
 
@@ -61,8 +60,7 @@ class KillHandler:
 
     def _cancel(self, why: str) -> None:
         try:
-            with in_airflow_terms():
-                cancelled = self._client.run(orchestration.cancel(self._job, self._client.retry))
+            cancelled = self._client.run(orchestration.cancel(self._job, self._client.retry))
         except errors.WeblakeError as error:
             self._log.warning("%s is not wanted (%s) and could not be cancelled: %s", self._job, why, error)
         else:

@@ -116,6 +116,7 @@ class LandingOperator(DatasetOperator):
             self._report_landed_job(context, load.dataset, landing)
             return self.finish(context, load, landing)
 
+    @in_airflow_terms()
     def post_execute(self, context: Context, result: object = None) -> None:
         """Record that the task returns its load: a Clear after it pays.
 
@@ -123,8 +124,7 @@ class LandingOperator(DatasetOperator):
         task. A subclass that has this method calls it last.
         """
         if self._to_return is not None:
-            with in_airflow_terms():
-                orchestration.record_returned(self._to_return.dataset, self._to_return.request)
+            orchestration.record_returned(self._to_return.dataset, self._to_return.request)
 
     def land(
         self, client: Client, load: Load, terms: Terms, started_load: orchestration.StartedLoad | None = None
@@ -136,8 +136,7 @@ class LandingOperator(DatasetOperator):
         """Return the load that this execution is for."""
         terms, dataset, task = self.terms(), self.dataset(), task_of(context)
         try:
-            with in_airflow_terms():
-                request = self.load_request()
+            request = self.load_request()
         except errors.WeblakeError as error:
             # Such as a list of URLs that is gone or has changed. The job that was started with it is paid for.
             found = orchestration.recorded_request(client, dataset, task, terms, generation)

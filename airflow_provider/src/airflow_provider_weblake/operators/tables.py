@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseOperator, ObjectStoragePath
 
 from airflow_provider_weblake import lineage
-from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import TableSyncRetryPolicy, policy_applied, policy_argument
 from airflow_provider_weblake.storage import connection_of, root_path
 from airflow_provider_weblake.table_sync import error_text, sync
@@ -75,15 +74,14 @@ class WeblakeTableSyncOperator(BaseOperator):
         from weblake import tables
 
         chosen = {"table_format": self.table_format or None, "table_name": self.table_name or None}
-        with in_airflow_terms():
-            if not self.to:
-                raise errors.InvalidOption("`to` is empty.", hint="Give the root of the dataset.")
-            root = root_path(self.to)
-            if self.catalog_conn_id:
-                connection_of(self.catalog_conn_id, "catalog_conn_id", hint="Create it, or name another one.")
-            found = sync(root, catalog_conn_id=self.catalog_conn_id or None, everything=self.everything, **chosen)
-            if not found.tables and not found.errors:  # this raises the error that says so
-                tables.sync(root, format=chosen["table_format"], name=chosen["table_name"])
+        if not self.to:
+            raise errors.InvalidOption("`to` is empty.", hint="Give the root of the dataset.")
+        root = root_path(self.to)
+        if self.catalog_conn_id:
+            connection_of(self.catalog_conn_id, "catalog_conn_id", hint="Create it, or name another one.")
+        found = sync(root, catalog_conn_id=self.catalog_conn_id or None, everything=self.everything, **chosen)
+        if not found.tables and not found.errors:  # this raises the error that says so
+            tables.sync(root, format=chosen["table_format"], name=chosen["table_name"])
         for table in found.tables:
             self.log.info(
                 "%s %s: %d loads added (%d rows), %d taken out, version %d.",

@@ -14,7 +14,6 @@ from airflow.triggers.base import StartTriggerArgs
 from airflow_provider_weblake.features import TASKS_IN_TRIGGERER, AirflowException, AirflowFailException, conf
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
-from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
 from airflow_provider_weblake.storage import can_defer
 from airflow_provider_weblake.triggers.stored import check_interval, event_of
@@ -95,9 +94,8 @@ class JobSensor(BaseSensorOperator):
     @policy_applied
     def execute(self, context: Context) -> object:
         """Wait in the worker, or defer to the triggerer."""
-        with in_airflow_terms():
-            job_id = self._id()
-            url = WeblakeHook(self.weblake_conn_id).job_url(self.kind, job_id)
+        job_id = self._id()
+        url = WeblakeHook(self.weblake_conn_id).job_url(self.kind, job_id)
         context["ti"].xcom_push(key=JOB_URL_KEY, value=url)
         if not self.deferrable or not can_defer(self.weblake_conn_id, self.log):
             return super().execute(context)
@@ -115,11 +113,10 @@ class JobSensor(BaseSensorOperator):
         """Poll the job once."""
         self._named = 0.0
         job = orchestration.JobRef(self.kind, self._id())
-        with in_airflow_terms(), WeblakeHook(self.weblake_conn_id).get_conn() as client:
+        with WeblakeHook(self.weblake_conn_id).get_conn() as client:
             first, self._looked = not self._looked and self._first_look(context), True
             try:
-                with in_airflow_terms():
-                    head = client.run(orchestration.get_status(job, client.retry.observed_by(self._progress)))
+                head = client.run(orchestration.get_status(job, client.retry.observed_by(self._progress)))
             except errors.JobGone as error:
                 if not first:
                     raise AirflowFailException(str(error)) from error

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_weblake.features import AirflowException
-from airflow_provider_weblake.remedies import AIRFLOW
 from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ def serialized(trigger: BaseTrigger) -> tuple[str, dict[str, object]]:
 
 def error_text(error: BaseException) -> str:
     """Return the log text of an error: only messages of weblake and Airflow are sure to hold no key."""
-    if isinstance(error, WeblakeError):
-        error.interface = AIRFLOW
     is_redacted = isinstance(error, WeblakeError | AirflowException)
     return f"{type(error).__name__}: {error}" if is_redacted else type(error).__name__
 

@@ -25,6 +25,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_weblake.features import AdvanceItem, AirflowException, SharedStreamProducer
 from airflow_provider_weblake.hooks.shared import shared_client
+from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.triggers.stored import error_text, serialized
 from weblake import aio
 from weblake.errors import InvalidOption, RetryLater, WeblakeError
@@ -85,10 +86,10 @@ class Polls(SharedStreamProducer, Generic[S]):
         failures = 0
         while True:
             try:
-                async with shared_client(
-                    self.weblake_conn_id
-                ) as client:  # read for each poll, so that a changed key is used
-                    look = PollResult(await self.ask(client))
+                with in_airflow_terms():
+                    # Read for each poll, so that a changed key is used.
+                    async with shared_client(self.weblake_conn_id) as client:
+                        look = PollResult(await self.ask(client))
             except _POLL_ERRORS as error:
                 failures += 1
                 if failures >= MAX_FAILURES:

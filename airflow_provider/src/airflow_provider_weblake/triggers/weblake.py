@@ -92,7 +92,8 @@ class WeblakeJobTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the job, and yield the one event."""
         try:
-            status = await self._end()
+            with in_airflow_terms():
+                status = await self._end()
         except asyncio.CancelledError as cancelled:
             if not TRIGGERS_HEAR_KILLS and self._may_be_killed(cancelled):
                 await self.on_kill()
@@ -114,7 +115,8 @@ class WeblakeJobTrigger(BaseTrigger):
             return
         # Airflow repeats its cancel every second until this trigger is gone, and each one interrupts what is awaited
         # here: a slow cancel request to the service would never be sent.
-        killing = asyncio.create_task(self._kill(), name=f"cancel {self._job}")
+        with in_airflow_terms():
+            killing = asyncio.create_task(self._kill(), name=f"cancel {self._job}")
         _KILLING.add(killing)
         killing.add_done_callback(_KILLING.discard)
         await asyncio.shield(killing)
@@ -141,9 +143,8 @@ class WeblakeJobTrigger(BaseTrigger):
         asked_twice = False
         while True:
             try:
-                with in_airflow_terms():
-                    async with shared_client(self.weblake_conn_id) as client:
-                        return await self._watch(client, until)
+                async with shared_client(self.weblake_conn_id) as client:
+                    return await self._watch(client, until)
             except Exception as error:  # noqa: BLE001  # an error here would fail the task, and its job would go on
                 if isinstance(error.__context__, asyncio.CancelledError):
                     raise error.__context__ from None  # the trigger is stopped; only its client could not be closed
@@ -160,19 +161,18 @@ class WeblakeJobTrigger(BaseTrigger):
         first = FIRST_S
         while True:
             try:
-                with in_airflow_terms():
-                    head = await client.run(
-                        orchestration.wait(
-                            self._job,
-                            client.retry.observed_by(self._observe),
-                            until=until,
-                            unseen_s=0.0 if self._head else UNSEEN_S,
-                            first_s=min(first, self.poll_interval),
-                            poll_s=self.poll_interval,
-                            max_credits=self.max_credits if self.owns_job else None,
-                            until_deadline=True,
-                        )
+                head = await client.run(
+                    orchestration.wait(
+                        self._job,
+                        client.retry.observed_by(self._observe),
+                        until=until,
+                        unseen_s=0.0 if self._head else UNSEEN_S,
+                        first_s=min(first, self.poll_interval),
+                        poll_s=self.poll_interval,
+                        max_credits=self.max_credits if self.owns_job else None,
+                        until_deadline=True,
                     )
+                )
                 return str(head.get("status")).lower()
             except orchestration.OverBudget:
                 return await self._stop("over_budget")
@@ -221,9 +221,8 @@ class WeblakeJobTrigger(BaseTrigger):
     async def _cancel(self, why: str) -> None:
         """Cancel the job; log a cancel that fails or takes too long."""
         try:
-            with in_airflow_terms():
-                async with aio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
-                    cancelled = await client.run(orchestration.cancel(self._job, client.retry))
+            async with aio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
+                cancelled = await client.run(orchestration.cancel(self._job, client.retry))
         except Exception as error:  # noqa: BLE001  # the secrets backend of the connection has errors of its own
             said = f"no answer within {CANCEL_S:g} s" if isinstance(error, TimeoutError) else error_text(error)
             self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job, why, said)

@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, cast
 import dagster as dg
 
 from dagster_weblake.collecting import LOAD_TAG
-from dagster_weblake.remedies import DAGSTER, in_dagster_terms
+from dagster_weblake.remedies import in_dagster_terms
 from dagster_weblake.sensors.job_events import FollowedJobs, OwnRun, OwnRuns, StartedJob, read_new, read_started
 from dagster_weblake.specs import job_key
 from weblake import orchestration
@@ -90,7 +91,8 @@ def build_collect_sensor(
 
     def evaluate(context: dg.SensorEvaluationContext, **_: object) -> dg.SensorResult:
         # A direct call passes the resources as arguments as well.
-        return _Tick(context, getattr(context.resources, resource_key), pairs, sensor).run()
+        with in_dagster_terms():
+            return _Tick(context, getattr(context.resources, resource_key), pairs, sensor).run()
 
     return dg.SensorDefinition(
         name=sensor,
@@ -209,7 +211,6 @@ class _Tick:
             self.memory.ask_after = time.time() + named
         if failed:
             self.trouble = failed[-1]
-            self.trouble.interface = DAGSTER
             self.context.log.warning(
                 f"{asked - len(answers.heads)} of {asked} jobs could not be asked about and stay pending: {failed[-1]}"
             )
@@ -258,15 +259,15 @@ class _Tick:
             if time.monotonic() > self.until:
                 return None
             try:
-                with in_dagster_terms():
-                    return orchestration.LoadState(datasets[pair.to], job.load_id).landed is None
+                return orchestration.LoadState(datasets[pair.to], job.load_id).landed is None
             except WeblakeError as error:
                 self.trouble = error
                 # A temporary failure of the storage must not cause a run; a permanent one is reported by the run.
                 return True if job.is_late(time.time()) else None
 
         with ThreadPoolExecutor(PARALLEL_POLLS) as readers:
-            return dict(zip((job.load_id for _, job in jobs), readers.map(look, jobs), strict=True))
+            looks = {job.load_id: readers.submit(copy_context().run, look, (pair, job)) for pair, job in jobs}
+            return {load_id: found.result() for load_id, found in looks.items()}
 
     def _drop(self, pair: _Pair, job: StartedJob) -> None:
         self.context.log.warning(

@@ -1,9 +1,9 @@
-"""A Chromium with a client of its debugging protocol (CDP) over a WebSocket, and a simulated viewer of a live view.
+"""A client of Chromium's debugging protocol (CDP) over a WebSocket, and a simulated viewer of a live view.
 
-    async with chromium(tmp_path) as address, connected(address) as cdp:
+    async with connected(address) as cdp:
         await cdp.send("Browser.getVersion")
 
-The browser is that of browser_lab.py.
+The browser is that of chromium_lab.py.
 """
 
 from __future__ import annotations
@@ -13,47 +13,13 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
-from browser_lab import require_chromium
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from weblake import aio
 from weblake_service.sessions.cdp import CdpError, Listener
-
-_FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
-    *("--disable-popup-blocking", "--window-size=900,700", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
-    "--remote-debugging-port=0",
-)
-
-
-@asynccontextmanager
-async def chromium(folder: Path, url: str = "about:blank") -> AsyncIterator[str]:
-    """Start a Chromium with one page and yield the address of its protocol; it ends with the block."""
-    require_chromium()
-    process = await asyncio.create_subprocess_exec(
-        "chromium",
-        *_FLAGS,
-        f"--user-data-dir={folder}",
-        url,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        port = folder / "DevToolsActivePort"
-        async with aio.timeout(60):
-            while not port.is_file() or len(port.read_text().split()) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        number, path = port.read_text().split()
-        yield f"ws://127.0.0.1:{number}{path}"
-    finally:
-        with suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
 
 
 class CdpClient:
@@ -129,12 +95,22 @@ class Page:
         self._cdp, self._session = cdp, session
 
     @classmethod
-    async def only(cls, cdp: CdpClient) -> Page:
-        """Return the browser's only page."""
-        infos = (await cdp.send("Target.getTargets"))["targetInfos"]
-        (target,) = [each["targetId"] for each in infos if each["type"] == "page"]
+    async def only(cls, cdp: CdpClient, url: str) -> Page:
+        """Open a page, close all others, and return it."""
+        target = (await cdp.send("Target.createTarget", {"url": url}))["targetId"]
+        while len(pages := [one for one in await cls._infos(cdp) if one["type"] == "page"]) > 1:
+            for other in pages:
+                if other["targetId"] != target:
+                    with suppress(CdpError):  # it is closing
+                        await cdp.send("Target.closeTarget", {"targetId": other["targetId"]})
         reply = await cdp.send("Target.attachToTarget", {"targetId": target, "flatten": True})
-        return cls(cdp, reply["sessionId"])
+        page = cls(cdp, reply["sessionId"])
+        await page.until("document.readyState + location.href", f"complete{url}")
+        return page
+
+    @staticmethod
+    async def _infos(cdp: CdpClient) -> list[dict[str, Any]]:
+        return list((await cdp.send("Target.getTargets"))["targetInfos"])
 
     async def run(self, code: str) -> Any:
         """Return the value of an expression in the page."""

@@ -27,6 +27,7 @@ def chromium() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="weblake-test-chromium-"))
     processes.remove_at_end(folder)
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--no-first-run"]
+    flags += ["--disable-popup-blocking", "--window-size=900,700"]
     processes.start(
         "chromium",
         ["chromium", *flags, f"--user-data-dir={folder}", "about:blank"],

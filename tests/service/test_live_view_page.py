@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from cdp_lab import Page, chromium, connected
+from cdp_lab import Page, connected
+from chromium_lab import chromium
 from playwright.async_api import Page as Window
 from playwright.async_api import async_playwright, expect
 from starlette.applications import Starlette
@@ -100,14 +101,19 @@ class Service:
             await self._serving
 
 
+@pytest.fixture(scope="module")
+def seen() -> Iterator[str]:
+    with chromium() as address:
+        yield address
+
+
 @asynccontextmanager
 async def shown(
-    folder: Path, site: str, mode: str, width: int = 1100, dark: bool = False
+    address: str, site: str, mode: str, width: int = 1100, dark: bool = False
 ) -> AsyncIterator[tuple[Window, Page]]:
-    """Yield the live view of a new browser in a window of another one, and the page that it shows."""
+    """Yield the live view of a browser in a window of another one, and the page that it shows."""
     async with (
         aio.timeout(280),
-        chromium(folder / "seen", f"{site}/") as address,
         connected(address) as beside,
         Service(address) as url,
         async_playwright() as playwright,
@@ -121,7 +127,7 @@ async def shown(
             said: list[str] = []
             window.on("console", lambda message: message.type == "error" and said.append(message.text))
             window.on("pageerror", lambda error: said.append(str(error)))
-            page = await Page.only(beside)
+            page = await Page.only(beside, f"{site}/")
             await window.goto(f"{url}/live/{mode}")
             # The canvas has this height once it shows a frame, and the background of the page has this colour.
             async with aio.timeout(90):
@@ -153,9 +159,9 @@ async def look(window: Window, name: str) -> None:
         await window.screenshot(path=Path(LOOK) / f"{name}.png", full_page=True)
 
 
-def test_input_in_the_view_reaches_the_page(tmp_path: Path, site: str) -> None:
+def test_input_in_the_view_reaches_the_page(seen: str, site: str) -> None:
     async def work() -> None:
-        async with shown(tmp_path, site, "interactive") as (window, page):
+        async with shown(seen, site, "interactive") as (window, page):
             assert await window.locator("#status").inner_text() == "Connected. You can act in the page."
             await click(window, page, "#count")
             await page.until("count.textContent", "1 clicks")
@@ -196,15 +202,15 @@ def test_input_in_the_view_reaches_the_page(tmp_path: Path, site: str) -> None:
     asyncio.run(work())
 
 
-def test_a_read_only_viewer_has_no_controls(tmp_path: Path, site: str) -> None:
+def test_a_read_only_viewer_has_no_controls(seen: str, site: str) -> None:
     async def work() -> None:
-        async with shown(tmp_path, site, "watching", width=390, dark=True) as (window, page):
+        async with shown(seen, site, "watching", width=390, dark=True) as (window, page):
             assert await window.locator("#status").inner_text() == "Connected. You can watch."
             assert await window.locator("button:visible, input:visible").count() == 0
             await click(window, page, "#count")
             await window.keyboard.type("x")
-            await page.run("document.querySelector('h1').textContent = 'Watched'")
-            await asyncio.sleep(1)
+            await page.run("document.title = 'Watched'")
+            await expect(window.locator("#title")).to_have_text("Watched", timeout=90_000)
             assert await page.run("count.textContent") == "no clicks"
             wide = await window.evaluate("[document.documentElement.scrollWidth, innerWidth]")
             assert wide[0] <= wide[1], "nothing overflows on a phone"
@@ -213,12 +219,13 @@ def test_a_read_only_viewer_has_no_controls(tmp_path: Path, site: str) -> None:
     asyncio.run(work())
 
 
-def test_the_page_shows_that_the_session_ended(tmp_path: Path, site: str) -> None:
-    async def work() -> None:
-        async with shown(tmp_path, site, "interactive") as (window, page):
+def test_the_page_shows_that_the_session_ended(site: str) -> None:
+    async def work(address: str) -> None:
+        async with shown(address, site, "interactive") as (window, page):
             await page.close_browser()
             await window.get_by_text("The session has ended.").wait_for()
             assert await window.locator("button:visible").count() == 0
             await look(window, "ended")
 
-    asyncio.run(work())
+    with chromium() as own:
+        asyncio.run(work(own))

@@ -81,9 +81,9 @@ def test_a_snapshot_lists_the_elements_and_its_refs_identify_them(page: Any) -> 
             await actions.snapshot(css="ul"),
             await actions.snapshot(interactive=True),
         ]
-        await actions.fill("@e7", "Bob")
-        await actions.click("ref=f1e2")
-        return [*shots, await actions.read("value", "#name"), await actions.snapshot(interactive=True)]
+        await actions.on_element("@e7", "fill", "Bob")
+        await actions.on_element("ref=f1e2", "click")
+        return [*shots, await actions.on_element("#name", "input_value"), await actions.snapshot(interactive=True)]
 
     whole, compact, shallow, part, active, name, after = page(ALL, look)
     assert '- heading "Top" [level=1] [ref=e2]' in whole
@@ -103,16 +103,16 @@ def test_a_snapshot_lists_the_elements_and_its_refs_identify_them(page: Any) -> 
 def test_fields_are_filled_and_typed_into(page: Any) -> None:
     async def work(actions: PageActions) -> list[Any]:
         await actions.type("#a", "é+x")
-        await actions.fill("#b", "")
-        await actions.fill("#c", "2024-02-29")
-        await actions.fill("#d", "bold")
-        await actions.fill("label", "by its label")
-        await actions.focus("#b")
+        await actions.on_element("#b", "fill", "")
+        await actions.on_element("#c", "fill", "2024-02-29")
+        await actions.on_element("#d", "fill", "bold")
+        await actions.on_element("label", "fill", "by its label")
+        await actions.on_element("#b", "focus")
         await actions.press("Shift+Tab")
         await actions.press("Control+a")
         await actions.press("y")
-        fields = [await actions.read("value", f"#{name}") for name in "abce"]
-        return [*fields, await actions.read("text", "#d"), await actions.page.evaluate("heard")]
+        fields = [await actions.on_element(f"#{name}", "input_value") for name in "abce"]
+        return [*fields, await actions.on_element("#d", "inner_text"), await actions.page.evaluate("heard")]
 
     body = """<input id=a value=before><input id=b value=before><input id=c type=date><div id=d contenteditable>x</div>
     <label for=e>Label</label><input id=e><script>heard = []; a.oninput = () => heard.push(a.value);
@@ -124,11 +124,11 @@ def test_fields_are_filled_and_typed_into(page: Any) -> None:
 
 def test_checkboxes_and_selects_are_set(page: Any) -> None:
     async def work(actions: PageActions) -> list[Any]:
-        for where, on in (("#a", True), ("#a", True), ("#b", False), ("[role=switch]", True)):
-            await actions.check(where, on=on)
-        await actions.select("select", "g", "Blue")
-        checks = [await actions.read("checked", where) for where in ("#a", "#b", "[role=switch]")]
-        return [*checks, await actions.page.evaluate("heard"), await actions.read("enabled", "#b")]
+        for where, action in (("#a", "check"), ("#a", "check"), ("#b", "uncheck"), ("[role=switch]", "check")):
+            await actions.on_element(where, action)
+        await actions.on_element("select", "select_option", ["g", "Blue"])
+        checks = [await actions.on_element(where, "is_checked") for where in ("#a", "#b", "[role=switch]")]
+        return [*checks, await actions.page.evaluate("heard"), await actions.on_element("#b", "is_enabled")]
 
     body = """<label><input id=a type=checkbox>A</label><input id=b type=checkbox checked>
     <div role=switch aria-checked=false onclick="this.setAttribute('aria-checked', 'true')">S</div>
@@ -140,18 +140,30 @@ def test_checkboxes_and_selects_are_set(page: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "step", "said"),
     [
-        ("", "click('#no')", 'Timeout 1000ms exceeded (waiting for locator("#no").first). Take a snapshot'),
-        ("", "click('##')", 'Unexpected token "#" while parsing css selector "##"'),
-        ("", "click('@e1')", "@e1 is not on the page any more, or no ref of its last snapshot. Take a new snapshot."),
-        ("", "click('@f1e1')", "@f1e1 is not on the page any more, or no ref of its last snapshot."),
-        ("<button disabled>x</button>", "click('button')", "(element is not enabled)"),
+        (
+            "",
+            "on_element('#no', 'click')",
+            'Timeout 1000ms exceeded (waiting for locator("#no").first). Take a snapshot',
+        ),
+        ("", "on_element('##', 'click')", 'Unexpected token "#" while parsing css selector "##"'),
+        (
+            "",
+            "on_element('@e1', 'click')",
+            "@e1 is not on the page any more, or no ref of its last snapshot. Take a new snapshot.",
+        ),
+        ("", "on_element('@f1e1', 'click')", "@f1e1 is not on the page any more, or no ref of its last snapshot."),
+        ("<button disabled>x</button>", "on_element('button', 'click')", "(element is not enabled)"),
         (
             "<button>x</button><div id=over style='position:fixed;inset:0'>Buy</div>",
-            "click('button')",
+            "on_element('button', 'click')",
             '<div id="over">Buy</div> intercepts pointer events',
         ),
-        ("<p>x</p>", "fill('p', 'x')", "Element is not an <input>, <textarea>, <select> or [contenteditable]"),
-        ("<p>x</p>", "check('p', True)", "Not a checkbox or radio button."),
+        (
+            "<p>x</p>",
+            "on_element('p', 'fill', 'x')",
+            "Element is not an <input>, <textarea>, <select> or [contenteditable]",
+        ),
+        ("<p>x</p>", "on_element('p', 'check')", "Not a checkbox or radio button."),
         ("<p>x</p>", "press('Nope')", 'Unknown key: "Nope".'),
         ("<p>x</p>", "scroll('north')", "'north' is no direction; there are up, down, left, right."),
         ("<p>x</p>", "page.evaluate('nope.x')", "ReferenceError: nope is not defined."),
@@ -183,7 +195,7 @@ def test_refs_never_resolve_to_another_element(change: str, page: Any, site: Sit
             await actions.page.evaluate("document.querySelector('button').remove()")
         else:
             await actions.goto(site.url("/next"))
-        await actions.click("@e2")
+        await actions.on_element("@e2", "click")
 
     with pytest.raises(PageActionError, match=r"^@e2 is not on the page any more"):
         page("<button>Buy</button><button>Sell</button>", work)
@@ -211,7 +223,7 @@ def test_a_click_and_a_key_wait_for_the_page_that_they_open(
     async def work(actions: PageActions) -> list[str]:
         titles = []
         for where in ("a", "button", "#js"):
-            await actions.click(where)
+            await actions.on_element(where, "click")
             titles.append(await actions.page.evaluate("document.title + ' ' + document.readyState"))
             await actions.go("back")
             titles.append(await actions.page.title())
@@ -227,10 +239,10 @@ def test_a_click_and_a_key_wait_for_the_page_that_they_open(
 
 def test_an_element_that_appears_later_and_moves_is_clicked_with_the_mouse(page: Any) -> None:
     async def work(actions: PageActions) -> list[str]:
-        await actions.click("button")
-        once = await actions.read("text", "p")
-        await actions.click("button", twice=True)
-        return [once, await actions.read("text", "p")]
+        await actions.on_element("button", "click")
+        once = await actions.on_element("p", "inner_text")
+        await actions.on_element("button", "dblclick")
+        return [once, await actions.on_element("p", "inner_text")]
 
     body = """<style>@keyframes go { from { margin-left: 400px } } button { animation: go .3s; display: block }</style>
     <div style="height:3000px"></div><p>-<script>setTimeout(() => { const b = document.createElement('button');
@@ -242,7 +254,7 @@ def test_an_element_that_appears_later_and_moves_is_clicked_with_the_mouse(page:
 
 def test_dialogs_are_answered(page: Any) -> None:
     async def work(actions: PageActions) -> list[Any]:
-        await actions.click("button")
+        await actions.on_element("button", "click")
         return [await actions.page.evaluate("said"), actions.dialogs]
 
     body = """<button onclick="alert('Hey'); said = [confirm('Sure?'), prompt('Who?')]">x</button>"""
@@ -253,11 +265,10 @@ def test_dialogs_are_answered(page: Any) -> None:
 
 def test_pages_and_elements_are_read(page: Any) -> None:
     async def work(actions: PageActions) -> list[Any]:
-        asked = [("html", "b"), ("attr", "a"), ("count", "b"), ("visible", "b"), ("visible", "i"), ("visible", "#none")]
-        return [await actions.text(), *[await actions.read(what, where, "href") for what, where in asked]]
+        visible = [await actions.on_element(where, "is_visible") for where in ("b", "i", "#none")]
+        return [await actions.text(), await actions.count("b"), *visible]
 
-    body = "<b>one</b><b>two</b><a href=/x></a><i hidden>x</i>"
-    assert page(body, work) == ["onetwo", "<b>one</b>", "/x", 2, True, False, False]
+    assert page("<b>one</b><b>two</b><i hidden>x</i>", work) == ["onetwo", 2, True, False, False]
 
 
 def test_pages_and_elements_are_scrolled(page: Any) -> None:
@@ -267,7 +278,7 @@ def test_pages_and_elements_are_scrolled(page: Any) -> None:
         return list(await actions.page.evaluate("[scrollX, scrollY]"))
 
     async def box(actions: PageActions) -> list[Any]:
-        await actions.scroll_into_view("#end")
+        await actions.on_element("#end", "scroll_into_view_if_needed")
         inside = await actions.page.evaluate("end.getBoundingClientRect().top < innerHeight")
         await actions.scroll("up", 10_000)
         await actions.scroll("down", 30, "#box")

@@ -402,8 +402,10 @@ def test_a_form_is_filled_by_refs_across_calls(bash: Any, lab: BrowserLab) -> No
         f'Form\n{url}\n- textbox "Name" [ref=e3]\n- button "Greet" [ref=e4]\n'
         '- link "On" [ref=e6] [cursor=pointer]\n- link "New" [ref=e7] [cursor=pointer]\n'
     )
-    ended = bash("browser fill @e3 Ann; agent-browser click @e4; agent-browser get text '#out'")
-    assert (ended["stdout"], ended["stderr"]) == ("Hello Ann\n", "")
+    ended = bash("""browser fill @e3 Ann; agent-browser click @e4; agent-browser get text '#out'
+        agent-browser get attr @e6 href; agent-browser get html p; agent-browser get count a; agent-browser is visible p
+        agent-browser type @e3 a; agent-browser get value @e3; agent-browser wait '#out'; agent-browser scroll down""")
+    assert (ended["stdout"], ended["stderr"]) == ('Hello Ann\n/next\n<p id="out">Hello Ann</p>\n2\ntrue\nAnna\n', "")
     ended = bash("agent-browser click @e6; agent-browser get title; agent-browser click @e4")
     assert ended["stdout"] == "Next\n"
     assert ended["stderr"] == (

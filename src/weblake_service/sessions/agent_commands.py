@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,45 +46,59 @@ async def run_command(driver: PlaywrightDriver, live: LiveSession, arguments: Ar
 
 
 async def _perform(actions: PageActions, arguments: Arguments) -> CommandResult:
-    command, where = arguments["command"], arguments.get("element")
+    command, page = arguments["command"], actions.page
     match command:
         case "snapshot":
             chosen = {name: arguments[name] for name in ("interactive", "compact", "depth")}
             text = await actions.snapshot(**chosen, css=arguments["selector"])
             return CommandResult(text, {"snapshot": text, "refs": refs_of(text)})
         case "screenshot":
-            return CommandResult(png=b64encode(await actions.page.screenshot(full_page=arguments["full"])).decode())
+            return CommandResult(png=b64encode(await page.screenshot(full_page=arguments["full"])).decode())
         case "eval":
-            return _valued(await actions.page.evaluate(arguments["script"]))
+            return _valued(await page.evaluate(arguments["script"]))
         case "get" | "is":
-            return _valued(await _read(actions, arguments["what"], where, arguments.get("name")))
-    await _STEPS[command](actions, arguments)
-    if command in {"open", "goto", "back", "forward", "reload"}:
-        title, url = await actions.page.title(), actions.page.url
-        return CommandResult(f"{title}\n{url}".strip(), {"title": title, "url": url})
-    return CommandResult()
+            return _valued(await _read(actions, arguments))
+        case "open" | "goto":
+            await actions.goto(arguments["url"])
+        case "back" | "forward" | "reload":
+            await actions.go(command)
+        case _:
+            await _act(actions, command, arguments)
+            return CommandResult()
+    title = await page.title()
+    return CommandResult(f"{title}\n{page.url}".strip(), {"title": title, "url": page.url})
 
 
-_STEPS: dict[str, Callable[[PageActions, Arguments], Awaitable[object]]] = {
-    **dict.fromkeys(("open", "goto"), lambda actions, given: actions.goto(given["url"])),
-    **dict.fromkeys(("back", "forward", "reload"), lambda actions, given: actions.go(given["command"])),
-    "click": lambda actions, given: actions.click(given["element"]),
-    "dblclick": lambda actions, given: actions.click(given["element"], twice=True),
-    "hover": lambda actions, given: actions.hover(given["element"]),
-    "focus": lambda actions, given: actions.focus(given["element"]),
-    "fill": lambda actions, given: actions.fill(given["element"], " ".join(given["text"])),
-    "type": lambda actions, given: actions.type(given["element"], " ".join(given["text"])),
-    "press": lambda actions, given: actions.press(given["key"]),
-    "select": lambda actions, given: actions.select(given["element"], *given["values"]),
-    "check": lambda actions, given: actions.check(given["element"], on=True),
-    "uncheck": lambda actions, given: actions.check(given["element"], on=False),
-    "scroll": lambda actions, given: actions.scroll(given["direction"], given["pixels"], given["selector"] or "html"),
-    "scrollintoview": lambda actions, given: actions.scroll_into_view(given["element"]),
-    "wait": lambda actions, given: actions.wait_for(given["what"]),
+#: The methods of Playwright's Locator behind the commands for elements, and behind those that read something.
+_ELEMENT_METHODS = {
+    **{name: name for name in ("click", "dblclick", "hover", "focus", "check", "uncheck", "fill")},
+    "select": "select_option",
+    "scrollintoview": "scroll_into_view_if_needed",
+}
+_READING_METHODS = {
+    **{name: f"is_{name}" for name in ("visible", "enabled", "checked")},
+    **{"text": "inner_text", "html": "evaluate", "value": "input_value", "attr": "get_attribute"},
 }
 
 
-async def _read(actions: PageActions, what: str, where: str | None, name: str | None) -> Any:
+async def _act(actions: PageActions, command: str, arguments: Arguments) -> None:
+    match command:
+        case "type":
+            await actions.type(arguments["element"], " ".join(arguments["text"]))
+        case "press":
+            await actions.press(arguments["key"])
+        case "scroll":
+            await actions.scroll(arguments["direction"], arguments["pixels"], arguments["selector"] or "html")
+        case "wait":
+            await actions.wait_for(arguments["what"])
+        case _:
+            given = [" ".join(arguments["text"])] if command == "fill" else []
+            given += [arguments["values"]] if command == "select" else []
+            await actions.on_element(arguments["element"], _ELEMENT_METHODS[command], *given)
+
+
+async def _read(actions: PageActions, arguments: Arguments) -> Any:
+    what, where, name = arguments["what"], arguments["element"], arguments.get("name")
     match what:
         case "title":
             return await actions.page.title()
@@ -95,9 +108,12 @@ async def _read(actions: PageActions, what: str, where: str | None, name: str | 
             return await actions.text()
     if where is None and what != "html":
         raise PageActionError(f"get {what} needs an element: a CSS selector, or a ref as @e5.")
+    if what == "count":
+        return await actions.count(where)
     if what == "attr" and name is None:
         raise PageActionError("get attr needs a name, too: get attr @e5 href")
-    return await actions.read(what, where or "html", name or "")
+    given = {"html": ["element => element.outerHTML"], "attr": [name]}.get(what, [])
+    return await actions.on_element(where or "html", _READING_METHODS[what], *given)
 
 
 async def _tab(driver: PlaywrightDriver, live: LiveSession, active: Page, arguments: Arguments) -> CommandResult:

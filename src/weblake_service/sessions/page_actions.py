@@ -179,29 +179,14 @@ class PageActions:
             self.page.remove_listener("framenavigated", on_navigated)
         await self.wait_for_load()
 
-    # Input
+    # Elements
 
-    async def click(self, where: str, *, twice: bool = False) -> None:
-        """Click an element with the mouse, and wait for the page that this opens."""
+    async def on_element(self, where: str, action: str, *arguments: object) -> Any:
+        """Call a method of Playwright's Locator on an element, wait for the page that it opens, return its result."""
         element = await self.find(where)
-        await (element.dblclick if twice else element.click)(timeout=_ACTION_TIMEOUT_MS)
+        result = await getattr(element, action)(*arguments, timeout=_ACTION_TIMEOUT_MS)
         await self.wait_for_load()
-
-    async def hover(self, where: str) -> None:
-        """Move the mouse over an element."""
-        await (await self.find(where)).hover(timeout=_ACTION_TIMEOUT_MS)
-
-    async def focus(self, where: str) -> None:
-        """Set the focus to an element."""
-        await (await self.find(where)).focus(timeout=_ACTION_TIMEOUT_MS)
-
-    async def scroll_into_view(self, where: str) -> None:
-        """Scroll until an element is in the window."""
-        await (await self.find(where)).scroll_into_view_if_needed(timeout=_ACTION_TIMEOUT_MS)
-
-    async def fill(self, where: str, text: str) -> None:
-        """Replace the content of a field by a text."""
-        await (await self.find(where)).fill(text, timeout=_ACTION_TIMEOUT_MS)
+        return result
 
     async def type(self, where: str, text: str) -> None:
         """Type a text key by key after the content of an element."""
@@ -215,47 +200,19 @@ class PageActions:
         async with self._followed():
             await self.page.keyboard.press(key)
 
-    async def select(self, where: str, *wanted: str) -> None:
-        """Select options of a `<select>` by their values or labels."""
-        await (await self.find(where)).select_option(list(wanted), timeout=_ACTION_TIMEOUT_MS)
-        await self.wait_for_load()
-
-    async def check(self, where: str, on: bool) -> None:
-        """Set or clear a checkbox, a switch or a radio button."""
-        await (await self.find(where)).set_checked(on, timeout=_ACTION_TIMEOUT_MS)
-
     async def scroll(self, way: str, pixels: int = 600, where: str = "html") -> None:
         """Scroll the page or an element up, down, left or right."""
         if way not in _DIRECTIONS:
             raise PageActionError(f"{way!r} is no direction; there are {', '.join(_DIRECTIONS)}.")
-        distance = [step * pixels for step in _DIRECTIONS[way]]
-        await (await self.find(where)).evaluate(_SCROLL_BY, distance, timeout=_ACTION_TIMEOUT_MS)
+        await self.on_element(where, "evaluate", _SCROLL_BY, [step * pixels for step in _DIRECTIONS[way]])
 
     async def text(self) -> str:
         """Return the visible text of the page."""
         return str(await self.page.evaluate("document.body ? document.body.innerText : ''"))
 
-    async def read(self, what: str, where: str, name: str = "") -> Any:
-        """Return the text, HTML, value or an attribute of an element, the number of elements, or a state of one."""
-        if what == "count":
-            return await self.page.locator(f"css={where}").count()
-        element, limit = await self.find(where), _ACTION_TIMEOUT_MS
-        match what:
-            case "text":
-                return await element.inner_text(timeout=limit)
-            case "html":
-                return await element.evaluate("element => element.outerHTML", timeout=limit)
-            case "value":
-                return await element.input_value(timeout=limit)
-            case "attr":
-                return await element.get_attribute(name, timeout=limit)
-            case "visible":
-                return await element.is_visible()
-            case "enabled":
-                return await element.is_enabled(timeout=limit)
-            case "checked":
-                return await element.is_checked(timeout=limit)
-        raise ValueError(what)
+    async def count(self, css: str) -> int:
+        """Return the number of elements for a CSS selector."""
+        return await self.page.locator(f"css={css}").count()
 
     async def wait_for(self, css: str) -> None:
         """Wait until an element for a CSS selector is visible."""

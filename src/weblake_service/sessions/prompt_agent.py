@@ -122,9 +122,9 @@ async def _execute_step(page: Page, action: dict[str, Any]) -> str:
     try:
         async with acting_on(page) as actions:
             handlers: dict[str, Callable[[], Awaitable[object]]] = {
-                "click": lambda: actions.click(where),
-                "fill": lambda: actions.fill(where, text),
-                "select": lambda: actions.select(where, text),
+                "click": lambda: actions.on_element(where, "click"),
+                "fill": lambda: actions.on_element(where, "fill", text),
+                "select": lambda: actions.on_element(where, "select_option", text),
                 "press": lambda: actions.press(text),
                 "scroll": lambda: actions.scroll(text),
                 "open": lambda: actions.goto(_check_web_url(str(action["url"])), _LOAD_TIMEOUT_MS),

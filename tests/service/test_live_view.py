@@ -341,7 +341,12 @@ def test_clicks_keys_text_and_the_wheel_reach_the_page(browser: str, site: str) 
 
 
 @pytest.mark.system
-def test_pages_are_opened_followed_closed_and_selected(browser: str, site: str) -> None:
+def test_pages_are_opened_followed_closed_and_selected(
+    browser: str, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A page that is being reloaded gives no screenshot.
+    monkeypatch.setattr(live_view, "_SCREENSHOT_TIMEOUT_S", 1.0)
+
     async def work(lab: Lab) -> None:
         def shown() -> tuple[str, int, int]:
             told = lab.viewer.last("page")

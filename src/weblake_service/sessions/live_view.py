@@ -35,9 +35,9 @@ Receive = Callable[[], Awaitable[str | bytes | None]]
 WIDTH, HEIGHT, QUALITY = 1280, 800, 60
 #: Minimum seconds between two frames: a browser renders up to 60 a second.
 _MIN_FRAME_S = 0.06
-#: Seconds: the interval of polling for changes without an event; the timeout of a command; the timeout of a viewer that
-#: draws; the time until an unanswered dialog is dismissed, because its page is blocked until then.
-_POLL_S, _COMMAND_TIMEOUT_S, _DRAW_TIMEOUT_S, DIALOG_TIMEOUT_S = 0.5, 10.0, 5.0, 60.0
+#: Seconds: the interval of polling for changes without an event; the timeout of a screenshot, for which polling waits;
+#: the timeout of a viewer that draws; the time until an unanswered dialog is dismissed, which blocks its page.
+_POLL_S, _SCREENSHOT_TIMEOUT_S, _DRAW_TIMEOUT_S, DIALOG_TIMEOUT_S = 0.5, 3.0, 5.0, 60.0
 #: Limits of pending input events: beyond the first, pointer moves are dropped, and beyond the second, all events.
 _MAX_PENDING_MOVES, _MAX_PENDING_EVENTS = 16, 256
 #: Maximum characters of a dialog's text.
@@ -333,7 +333,7 @@ class LiveView:
     async def _take_screenshot(self) -> None:
         session = self._session
         with suppress(CdpError, TimeoutError, KeyError):
-            async with aio.timeout(_COMMAND_TIMEOUT_S):
+            async with aio.timeout(_SCREENSHOT_TIMEOUT_S):
                 layout = await self._cdp.send("Page.getLayoutMetrics", None, session)
                 view = layout["cssVisualViewport"]
                 width, height = float(view["clientWidth"]), float(view["clientHeight"])

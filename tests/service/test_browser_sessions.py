@@ -262,6 +262,11 @@ def test_s8_a_connection_needs_the_token_and_an_allowed_origin(red: Sessions, ca
     for url in wrong:
         with pytest.raises(InvalidStatus, match="403"), wire(url):
             pass
+        address = url.replace("ws", "http", 1).replace("/cdp", "/agent")
+        assert httpx.post(address, json={"command": "reload"}, trust_env=False).status_code == 404
+    address = made["cdpUrl"].replace("ws", "http", 1).replace("/cdp", "/agent")
+    assert httpx.post(address, content=b"[", trust_env=False).status_code == 400
+    assert "none of agent-browser" in httpx.post(address, json={"command": "nonsense"}, trust_env=False).json()["error"]
     port = urlsplit(made["cdpUrl"]).port
     assert port is not None
     with pytest.raises(InvalidStatus, match="403"):

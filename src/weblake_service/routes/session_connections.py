@@ -7,15 +7,17 @@ from asyncio import WriteTransport
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict
+from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from weblake_service.components import ServiceComponents
-from weblake_service.responses import json_response, not_found
+from weblake_service.responses import ErrorResponse, json_response, not_found
 from weblake_service.sessions import live_page
 from weblake_service.sessions.agent_commands import run_command
 from weblake_service.sessions.cdp import CdpError
@@ -71,7 +73,11 @@ class SessionConnections:
         live = self._find_session(str(request.path_params["id"]), "cdp", request.query_params.get("word", ""))
         if live is None:
             not_found("There is no such browser: its session has ended, or the word is another.")
-        work = run_command(self._parts.playwright, live, await request.json())
+        try:
+            arguments = msgspec.json.decode(await request.body(), type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise ErrorResponse(400, f"The command is no JSON object: {error}") from error
+        work = run_command(self._parts.playwright, live, arguments)
         return json_response(asdict(await self._parts.sessions.use(live, work)))
 
     async def protocol(self, socket: WebSocket) -> None:

@@ -35,12 +35,15 @@ async def run_command(driver: PlaywrightDriver, live: LiveSession, arguments: Ar
     """Perform one command on the active page of a session."""
     try:
         page = await driver.active_page(live)
-        if arguments["command"] == "tab":
-            return await _tab(driver, live, page, arguments)
         async with acting_on(page) as actions:
-            result = await _perform(actions, arguments)
+            if arguments["command"] == "tab":
+                result = await _tab(driver, page, arguments)
+            else:
+                result = await _perform(actions, arguments)
     except PageActionError as error:
         return CommandResult(error=" ".join(str(error).split()))
+    except KeyError as error:
+        return CommandResult(error=f"The command is none of agent-browser: {error}.")
     # The text of a dialog is lost when it closes; it can be read only now.
     return CommandResult("\n".join(filter(None, [result.text, *actions.dialogs])), result.value, png=result.png)
 
@@ -112,25 +115,22 @@ async def _read(actions: PageActions, arguments: Arguments) -> Any:
         return await actions.count(where)
     if what == "attr" and name is None:
         raise PageActionError("get attr needs a name, too: get attr @e5 href")
-    given = {"html": ["element => element.outerHTML"], "attr": [name]}.get(what, [])
+    given: list[object] = ["element => element.outerHTML"] if what == "html" else [name] if what == "attr" else []
     return await actions.on_element(where or "html", _READING_METHODS[what], *given)
 
 
-async def _tab(driver: PlaywrightDriver, live: LiveSession, active: Page, arguments: Arguments) -> CommandResult:
+async def _tab(driver: PlaywrightDriver, active: Page, arguments: Arguments) -> CommandResult:
     """List, open, switch and close pages; their numbers are those of the list."""
     pages, what = active.context.pages, arguments["what"]
     if what == "new":
         page = await active.context.new_page()
         if arguments["argument"]:
-            async with acting_on(page) as actions:
-                await actions.goto(arguments["argument"])
+            await PageActions(page).goto(arguments["argument"])
         return CommandResult(value={"id": await driver.target_of(page)})
     if what == "list":
         listed = []
         for position, page in enumerate(pages, 1):
-            async with acting_on(page):
-                title = await page.title()
-            target = await driver.target_of(page)
+            title, target = await page.title(), await driver.target_of(page)
             listed.append({"number": position, "id": target, "title": title, "url": page.url, "active": page is active})
         lines = [
             f"{'→' if one['active'] else ' '} [{one['number']}] {one['title'] or '(no title)'} - {one['url']}"
@@ -145,8 +145,7 @@ async def _tab(driver: PlaywrightDriver, live: LiveSession, active: Page, argume
     else:
         raise PageActionError(f"There is no tab {number}; there are 1 to {len(pages)} (agent-browser tab list).")
     target = await driver.target_of(chosen)
-    async with acting_on(chosen):
-        await (chosen.close() if what == "close" else chosen.bring_to_front())
+    await (chosen.close() if what == "close" else chosen.bring_to_front())
     return CommandResult(value={"id": target})
 
 

@@ -23,6 +23,7 @@ from weblake_service.browser.playwright_browser import PlaywrightBrowser, first_
 from weblake_service.browser.pool import PooledContext
 from weblake_service.browser.site_headers import send_headers
 from weblake_service.jobs.browser_profiles import BrowserProfiles
+from weblake_service.keyed_locks import KeyedLocks
 from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.page_actions import PageActionError
 from weblake_service.sessions.sessions import LiveSession
@@ -63,6 +64,7 @@ class PlaywrightDriver:
         self._profiles = profiles
         self._allow_private = allow_private
         self._starting = asyncio.Lock()
+        self._connecting = KeyedLocks()
         self._playwright: Playwright | None = None
         self._contexts: dict[str, BrowserContext] = {}
         self._targets: WeakKeyDictionary[Page, str] = WeakKeyDictionary()
@@ -162,14 +164,15 @@ class PlaywrightDriver:
 
     async def _context(self, live: LiveSession) -> BrowserContext:
         """Return the browser context with the session's pages; connected until the session ends."""
-        if live.id in self._contexts:
-            return self._contexts[live.id]
-        browser = await self._connect(live)
-        live.cleanup.push_async_callback(self._disconnect, live, browser)
-        context = self._contexts[live.id] = browser.contexts[0]
-        # Without a listener Playwright dismisses dialogs before the user's own client or a viewer can answer them.
-        context.on("dialog", _ignore_dialog)
-        return context
+        async with self._connecting.lock(live.id):
+            if live.id in self._contexts:
+                return self._contexts[live.id]
+            browser = await self._connect(live)
+            live.cleanup.push_async_callback(self._disconnect, live, browser)
+            context = self._contexts[live.id] = browser.contexts[0]
+            # Without a listener Playwright dismisses dialogs before the user's own client or a viewer can answer them.
+            context.on("dialog", _ignore_dialog)
+            return context
 
     async def _connect(self, live: LiveSession) -> Browser:
         from playwright.async_api import Error, async_playwright

@@ -14,6 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
+import httpx
 from typing_extensions import Self
 
 from weblake import settings
@@ -22,7 +23,6 @@ from weblake.api.operation import Operation
 from weblake.credentials import ApiKey, redact_error
 from weblake.errors import InvalidOption, WeblakeError
 from weblake.events import Observer
-from weblake.http.library import AsyncHttpClient, HttpClient, library_of
 from weblake.http.observed_transport import AsyncObservedTransport, ObservedTransport
 from weblake.http.options import HttpOptions
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
@@ -55,8 +55,8 @@ def _awaited(build: Callable[P, Operation[T]]) -> Callable[Concatenate[AsyncClie
 class _Client(Generic[HttpClientT, TransportT]):
     """What `Client` and `AsyncClient` share: their arguments, and the transport that is created at the first use."""
 
-    #: Name of the class of `http_client` in its library, and of the transport to the embedded service.
-    _http_client_class: ClassVar[str]
+    #: The class of `http_client`, and the name of the transport to the embedded service.
+    _http_client_class: ClassVar[type[httpx.Client | httpx.AsyncClient]]
     _embedded_transport: ClassVar[str]
     _http_transport: ClassVar[Callable[..., Any]]
 
@@ -80,7 +80,7 @@ class _Client(Generic[HttpClientT, TransportT]):
         given = ApiKey(api_key) if api_key else None
         del api_key  # a later error may be shown with the locals of this frame
         _at_most_one(http_client=http_client, http_options=http_options, transport=transport)
-        library_of(http_client, self._http_client_class)
+        _check_client(http_client, self._http_client_class)
         if http_options is not None:
             http_options.check()
         self._make = partial(self._http_transport, http_client=http_client, options=http_options)
@@ -127,8 +127,8 @@ class _Client(Generic[HttpClientT, TransportT]):
         return text if transport is None or self._transport is not None else str(transport.redact(text))
 
 
-class Client(_Client[HttpClient, Transport]):
-    """A blocking, thread-safe client of the service with a connection pool.
+class Client(_Client[httpx.Client, Transport]):
+    """A blocking, thread-safe client of the service.
 
     Args:
         base_url: Address of the service, such as `https://api.example.com`; default: WEBLAKE_BASE_URL. If neither is
@@ -137,7 +137,7 @@ class Client(_Client[HttpClient, Transport]):
         insecure: Whether to allow plain http to hosts other than loopback; default: True if WEBLAKE_INSECURE=1.
         retry_policy: Retry policy of each call; by default its pauses take up to one minute in total. The reads of a
             job that is waited for have a policy of their own.
-        http_client: An `httpx.Client` or `httpx2.Client` to send with, which the caller configures and closes. Its
+        http_client: An `httpx.Client` to send with, which the caller configures and closes. Its
             headers, event hooks, proxies and TLS settings apply; its cookies, authentication, base URL, timeouts and
             redirects do not. docs/http_clients.md has examples and lists the guarantees that such a client lacks.
         http_options: Proxy and TLS settings, if `http_client` is not given.
@@ -152,7 +152,7 @@ class Client(_Client[HttpClient, Transport]):
         FeatureMissing: The embedded service is needed, and `weblake[local]` is not installed.
     """
 
-    _http_client_class = "Client"
+    _http_client_class = httpx.Client
     _embedded_transport = "EmbeddedTransport"
 
     @staticmethod
@@ -173,11 +173,8 @@ class Client(_Client[HttpClient, Transport]):
         return self.run(self.retry.call(operation))
 
     def close(self) -> None:
-        """Close the connections; the client opens new ones if it is used again."""
-        with self._lock:
-            opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.close()
+        """Release the transport; the client makes a new one if it is used again."""
+        self._opened = None
 
     def __enter__(self) -> Self:
         return self
@@ -222,10 +219,10 @@ class Client(_Client[HttpClient, Transport]):
     concurrency_check = _blocking(operations.concurrency_check)
 
 
-class AsyncClient(_Client[AsyncHttpClient, AsyncTransport]):
+class AsyncClient(_Client[httpx.AsyncClient, AsyncTransport]):
     """A client for an event loop: each operation returns an awaitable. Arguments and errors are those of `Client`."""
 
-    _http_client_class = "AsyncClient"
+    _http_client_class = httpx.AsyncClient
     _embedded_transport = "AsyncEmbeddedTransport"
 
     @staticmethod
@@ -246,10 +243,8 @@ class AsyncClient(_Client[AsyncHttpClient, AsyncTransport]):
         return await self.run(self.retry.call(operation))
 
     async def aclose(self) -> None:
-        """Close the connections; the client opens new ones if it is used again."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            await opened.aclose()
+        """Release the transport; the client makes a new one if it is used again."""
+        self._opened = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -292,6 +287,15 @@ class AsyncClient(_Client[AsyncHttpClient, AsyncTransport]):
     token_usage = _awaited(operations.token_usage)
     queue_status = _awaited(operations.queue_status)
     concurrency_check = _awaited(operations.concurrency_check)
+
+
+def _check_client(http_client: object, expected: type) -> None:
+    if http_client is not None and not isinstance(http_client, expected):
+        kind = f"{type(http_client).__module__.partition('.')[0]}.{type(http_client).__name__}"
+        raise InvalidOption(
+            f"`http_client` is a {kind}, not an httpx.{expected.__name__}.",
+            hint=f"weblake.{expected.__name__} takes an httpx.{expected.__name__}.",
+        )
 
 
 def _at_most_one(**ways: object) -> None:

@@ -25,7 +25,7 @@ def _forms_of(character: str) -> str:
 
 
 class _RedactedText(str):
-    """A str whose repr is `***`; its `str` is the text itself, because aiohttp sends that."""
+    """A str whose repr is `***`; its `str` is the text itself."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class RedactedBytes(bytes):
         return self  # h11 calls bytes() on headers; plain bytes would be shown
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Return a str whose repr is `***`; aiohttp keeps headers as str."""
+        """Return a str whose repr is `***`."""
         return _RedactedText(super().decode(encoding, errors))
 
     def __getitem__(self, at: Any) -> Any:

@@ -91,13 +91,7 @@ class EmbeddedTransport(_Embedded):
         response = transport.send(request)
         if isinstance(response, NoResponse):
             self._reconnect(transport)
-            if transport is not self._transport:
-                transport.close()
         return response
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._transport.close()
 
 
 class AsyncEmbeddedTransport(_Embedded):
@@ -109,13 +103,7 @@ class AsyncEmbeddedTransport(_Embedded):
         response = await transport.send(request)
         if isinstance(response, NoResponse):
             await asyncio.to_thread(self._reconnect, transport)
-            if transport is not self._transport:
-                await transport.aclose()
         return response
-
-    async def aclose(self) -> None:
-        """Close the connections that were opened on the running loop."""
-        await self._transport.aclose()
 
 
 @contextmanager

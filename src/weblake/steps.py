@@ -52,8 +52,8 @@ class Request(msgspec.Struct, frozen=True):
     stop_when: Callable[[memoryview], bool] | None = None
     #: Returns the buffer for the body; its contents are overwritten.
     buffer: Callable[[], bytearray] = bytearray
-    #: Send on a new connection: on a pooled one that the server is closing, the outcome of a start would be unknown.
-    new_connection: bool = False
+    #: Whether the service may charge for it: then a lost response is an OutcomeUnknown.
+    paid: bool = False
     #: Number of this try of a call; 1 for the first one.
     attempt: int = 1
 

@@ -197,7 +197,7 @@ def test_headers() -> None:
         if call.name in ("start_batch_scrape", "start_crawl", "start_extract", "start_agent"):
             request = call.call(call.least, idempotency_key=JOB).request
             assert request.headers == (("x-idempotency-key", JOB),)
-            assert request.new_connection
+            assert request.paid
             assert request.deadline_s == 30
             with pytest.raises(InvalidOption, match="idempotency_key"):
                 call.call(call.least, idempotency_key="no-uuid")

@@ -38,7 +38,7 @@ def test_deadlines(operation: Operation[object], seconds: float) -> None:
 
 def test_a_start_has_its_key_and_its_own_connection_and_is_never_repeated_blindly() -> None:
     for start in (op.start_batch_scrape(["example.com"], idempotency_key=JOB), op.start_crawl("example.com")):
-        assert (start.request.method, start.request.new_connection, start.repeatable) == ("POST", True, False)
+        assert (start.request.method, start.request.paid, start.repeatable) == ("POST", True, False)
     keyed = op.start_batch_scrape(["example.com"], idempotency_key=JOB)
     assert keyed.request.headers == (("x-idempotency-key", JOB),)
     assert op.start_batch_scrape(["example.com"]).request.headers == ()

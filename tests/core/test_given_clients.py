@@ -18,7 +18,6 @@ from weblake.api import operations
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import OutcomeUnknown, RetryLater, WeblakeError
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
-from weblake.loopback import LoopbackResponse, LoopbackServer
 from weblake.steps import NoResponse, Request, Response
 
 BASE, KEY = BaseUrl.parse("https://service.test"), ApiKey("test-key")
@@ -61,12 +60,6 @@ def test_neither_its_authentication_nor_its_redirects_are_used(kind: type) -> No
     assert (reply.status, bytes(reply.body)) == (302, b"x" * 9)
     assert [request.url.host for request in service.seen] == ["service.test"]
     assert service.seen[0].headers.get_list("authorization") == ["Bearer test-key"]
-
-
-def test_a_body_that_arrives_after_the_deadline_is_not_read_on() -> None:
-    reply = Service().send(httpx.Client, Request("GET", "/v2/x", deadline_s=0.0))
-    assert isinstance(reply, NoResponse)
-    assert (reply.sent, reply.final) == (True, False)
 
 
 def broken_by(alert: str) -> httpx.ReadError:
@@ -120,23 +113,6 @@ def started_with(kind: type, sent: list[str], error: Exception, *, read: bool = 
         asyncio.run(awaited.run(awaited.retry.call(operations.start_batch_scrape(["https://site.test/"]))))
 
 
-@pytest.mark.parametrize(
-    ("error", "sent", "reason"),
-    [(httpx.ConnectError("refused"), False, "refused"), (httpx.ReadError("closed"), True, "no complete answer")],
-)
-def test_a_failure_after_the_deadline_is_a_timeout_only_if_the_request_was_sent(
-    error: Exception, sent: bool, reason: str
-) -> None:
-    def fails(_: httpx.Request) -> httpx.Response:
-        raise error
-
-    client = httpx.Client(transport=httpx.MockTransport(fails))
-    reply = HttpTransport(BASE, KEY, http_client=client).send(Request("GET", "/v2/x", deadline_s=0.0))
-    assert isinstance(reply, NoResponse)
-    assert reply.sent is sent
-    assert reason in reply.reason
-
-
 def test_a_failure_without_a_text_of_its_own_is_told_in_the_words_of_its_cause() -> None:
     def fails(_: httpx.Request) -> httpx.Response:
         raise httpx.ReadError("") from OSError("Connection reset by peer")
@@ -167,28 +143,7 @@ def test_each_wait_of_the_client_is_limited_and_a_connection_ends_before_the_dea
     assert [limits[0][name] for name in ("read", "write", "pool")] == [deadline_s] * 3
 
 
-def timers() -> list[threading.Timer]:
-    return [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
-
-
-def test_the_connection_of_an_answered_request_is_not_shut_down_later_and_its_timer_keeps_no_process() -> None:
-    during = list[threading.Timer]()
-    older = timers()
-
-    def look(_: memoryview) -> bool:
-        during.extend(each for each in timers() if each not in older)
-        return False
-
-    with LoopbackServer(lambda request: LoopbackResponse(200, b"{}")) as server, httpx.Client() as client:
-        transport = HttpTransport(BaseUrl.parse(server.url), KEY, http_client=client)
-        reply = transport.send(Request("GET", "/v2/x", deadline_s=600.0, stop_when=look))
-    assert isinstance(reply, Response)
-    assert [each.daemon for each in during] == [True]
-    during[0].join(10)
-    assert not during[0].is_alive()
-
-
-def test_a_connection_on_which_bytes_arrive_and_no_body_is_shut_down_at_the_deadline() -> None:
+def test_a_blocking_request_ends_by_its_deadline_while_bytes_arrive_and_no_body() -> None:
     """A chunk whose first line does not end gives the client nothing to return."""
     ended = threading.Event()
 

@@ -132,11 +132,6 @@ def test_mocks(title: str) -> None:
     assert run(examples(title)[0])["credits"] == 500
 
 
-def test_httpx2(service: Service) -> None:
-    pytest.importorskip("httpx2", reason="httpx2 needs Python 3.11")
-    assert run(examples("httpx2")[0])["credits"] == CREDITS
-
-
 def test_a_client_without_kept_connections(service: Service) -> None:
     (code,) = examples("Guarantees with a client of your own")
     twice = code + "    client.credit_usage()\n"

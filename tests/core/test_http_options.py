@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from error_texts import all_texts_of
-from polling import until
 from secret_search import contains_secret
 from tls_lab import CREDITS, Authority, Proxy, Server, Service, closed_at_end
 
@@ -22,7 +20,6 @@ from weblake import AsyncClient, Client, HttpOptions
 from weblake.credentials import BaseUrl
 from weblake.errors import AskPerson, InvalidOption, ServiceUnreachable, WeblakeError
 from weblake.http import transport
-from weblake.http.pools import AsyncPoolTransport
 from weblake.orchestration import RetryPolicy
 
 KEY = "test-key-of-http-options"
@@ -51,17 +48,12 @@ def awaited(url: str, options: HttpOptions, *, until: float | None = None) -> in
     return asyncio.run(ask())
 
 
-@pytest.fixture(params=["Client", "AsyncClient", "AsyncClient without aiohttp"])
+@pytest.fixture(params=["Client", "AsyncClient"])
 def credits_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Credits:
     """A function that asks a service for its credits."""
     for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    from weblake.http import aiohttp_transport  # its import takes longer than some deadlines here
-
-    assert aiohttp_transport
-    if request.param == "AsyncClient without aiohttp":
-        monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
     return blocking if request.param == "Client" else awaited
 
 
@@ -127,24 +119,6 @@ def test_the_certificate_of_a_service_behind_a_proxy_is_checked(
     with closed_at_end(service, proxy), pytest.raises(AskPerson, match="is not valid"):
         credits_of(service.url, proxied(proxy, authority))
     assert service.heads == []
-
-
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_service_behind_a_proxy_gets_the_reason_why_its_certificate_is_refused(
-    authority: Authority, tmp_path: Path, scheme: str
-) -> None:
-    """An alert of TLS: its operator reads it in the log of the server."""
-    (tmp_path / "other").mkdir()
-    service = Service(Authority(tmp_path / "other", "another authority").server_context())
-    proxy = Proxy(authority.server_context() if scheme == "https" else None, login=LOGIN)
-    with (
-        closed_at_end(service, proxy),
-        Client(service.url, KEY, http_options=proxied(proxy, authority)) as client,
-    ):
-        with pytest.raises(AskPerson, match="is not valid"):
-            client.credit_usage()
-        until(lambda: service.failed)
-    assert service.failed == ["TLSV1_ALERT_UNKNOWN_CA"]
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -296,42 +270,6 @@ def test_slowly_arriving_bytes_end_at_the_total_deadline(
         if service.heads:
             break
     assert len(service.heads) == 1
-
-
-class Doubling(Service):
-    """Sends another response behind each response."""
-
-    def _serve(self, peer: socket.socket) -> None:
-        while peer.recv(1 << 16):
-            peer.sendall(b"".join(response_with(credits) for credits in (CREDITS, CREDITS + 1)))
-
-
-def response_with(credits: int) -> bytes:
-    body = json.dumps({"success": True, "data": {"remainingCredits": credits}}).encode()
-    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
-
-
-@pytest.mark.parametrize("proxy_scheme", ["none", "http", "https"])
-@pytest.mark.parametrize("kind", ["Client", "AsyncClient", "AsyncClient without aiohttp"])
-def test_a_second_response_over_tls_is_not_the_response_to_the_next_request(
-    authority: Authority, kind: str, proxy_scheme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service = Doubling(authority.server_context())
-    proxy = Proxy(authority.server_context() if proxy_scheme == "https" else None)
-    options = HttpOptions(ca_bundle=authority.bundle, proxy=None if proxy_scheme == "none" else proxy.url)
-    if kind == "AsyncClient without aiohttp":
-        monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
-
-    async def ask() -> list[int | None]:
-        if kind == "Client":
-            with Client(service.url, KEY, http_options=options) as client:
-                return [client.credit_usage().data.remaining_credits for _ in range(2)]
-        async with AsyncClient(service.url, KEY, http_options=options) as awaited:
-            return [(await awaited.credit_usage()).data.remaining_credits for _ in range(2)]
-
-    with closed_at_end(service, proxy):
-        assert asyncio.run(ask()) == [CREDITS, CREDITS]
-    assert service.connections == 2
 
 
 def test_an_https_proxy_is_checked_against_the_bundle_also_for_a_service_without_tls(

@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from both_clients import REMOTE_HOST
-from custom_http_clients import LIBRARIES, WITHOUT_AIOHTTP, send_with
+from custom_http_clients import send_with_given_clients
 from landing_commands import KEY, Lake, leaks
 from scripted_service import ScriptedService
 from skipped_waits import SkippedWaits
@@ -46,25 +46,21 @@ RUN_WITH_EVERY_CLIENT = (
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Repeat the tests of these modules in `.ci/run`: without aiohttp, and with clients of httpx and httpx2."""
+    """Repeat the tests of these modules in `.ci/run` with clients of httpx that a user gives."""
     if metafunc.module.__name__.rpartition("test_")[2] not in RUN_WITH_EVERY_CLIENT:
         return
-    others = [WITHOUT_AIOHTTP]
     if metafunc.definition.get_closest_marker("own_transport") is None:
-        others += LIBRARIES
-    default = pytest.param(None, id=pytest.HIDDEN_PARAM)
-    metafunc.parametrize(
-        "http_client", [default, *(pytest.param(name, marks=pytest.mark.system) for name in others)], indirect=True
-    )
+        ways = [pytest.param(False, id=pytest.HIDDEN_PARAM), pytest.param(True, id="httpx", marks=pytest.mark.system)]
+        metafunc.parametrize("given_http_client", ways, indirect=True)
 
 
 @pytest.fixture(autouse=True)
-def http_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
-    """Select and return what sends requests: weblake's transports with or without aiohttp, or a client of the user."""
-    name: str | None = getattr(request, "param", None)
-    if name is not None:
-        send_with(name, monkeypatch)
-    return name
+def given_http_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Return whether requests are sent with a client that the user gives."""
+    given: bool = getattr(request, "param", False)
+    if given:
+        send_with_given_clients(monkeypatch)
+    return given
 
 
 @pytest.fixture
@@ -88,13 +84,13 @@ def other_origin() -> Iterator[ScriptedService]:
 def lake(
     service: ScriptedService,
     other_origin: ScriptedService,
-    http_client: str | None,
+    given_http_client: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Lake]:
     """Yield a root whose commands call the service, and assert that no file or output contains the key."""
     env = {"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": KEY, "NO_COLOR": "1"}
-    made = Lake(tmp_path / "lake", env, separate=http_client == WITHOUT_AIOHTTP)
+    made = Lake(tmp_path / "lake", env)
     yield made
     assert leaks(made) == []
     assert all(seen.headers.get("authorization") == f"Bearer {KEY}" for seen in service.seen)

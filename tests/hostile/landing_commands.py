@@ -110,8 +110,6 @@ class Lake:
     root: Path
     env: dict[str, str]
     outcomes: list[Outcome] = field(default_factory=list)
-    #: Whether commands with `process_in_system` run in a separate process.
-    separate: bool = False
 
     def land(self, *args: str, kind: str = "batch", job: str, **how: Any) -> Outcome:
         return self.run("land", kind, job, *args, **how)
@@ -121,16 +119,11 @@ class Lake:
         *args: str,
         timeout: float = 20.0,
         process: bool = False,
-        process_in_system: bool = False,
     ) -> Outcome:
-        """Run one landing command with --to, --json and --timeout, in this process unless `process`.
-
-        With `process_in_system` the default tier runs it in this process, and the tier `system` in a separate one too.
-        """
+        """Run one landing command with --to, --json and --timeout, in this process unless `process`."""
         argv = [*args, "--to", str(self.root), "--json", "--timeout", f"{timeout:g}"]
         begun = time.monotonic()
-        separate = process or (process_in_system and self.separate)
-        code, out, err = (_process if separate else run_command)(argv, self.env)
+        code, out, err = (_process if process else run_command)(argv, self.env)
         outcome = Outcome(self.root, code, out, err, time.monotonic() - begun)
         self.outcomes.append(outcome)
         assert outcome.seconds < timeout + LATE_S, f"it took {outcome.seconds:.1f} s: {err}"

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import pickle
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 import httpx
@@ -347,64 +345,6 @@ def test_an_interrupted_call_does_not_show_the_key(
         "the frames of the call are among them"
     )
     assert leaks_in(told) == []
-
-
-class Interrupts:
-    """A tracer that raises at the first line of a function of an HTTP library in which a local variable holds the key.
-
-    `found` has these functions; the function `at` is the one to raise in.
-    """
-
-    def __init__(self) -> None:
-        self.found: dict[CodeType, None] = {}
-        self.at: CodeType | None = None
-
-    def __call__(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
-        if "/site-packages/" not in frame.f_code.co_filename:
-            return None
-        plain = [value for value in frame.f_locals.values() if isinstance(value, (bytes, bytearray, str, list))]
-        if event == "line" and (self.at or frame.f_code) is frame.f_code and leaks_in([repr(plain)]):
-            self.found[frame.f_code] = None
-            if self.at is not None:
-                sys.settrace(None)
-                raise TaskTimeout("this task took too long")
-        return self
-
-
-@proves(
-    "4.5",
-    at="src/weblake/http/failures.py",
-    line="clear_frames(error.__traceback__)",
-    becomes="pass",
-    case="blocking",
-)
-@proves(
-    "4.5",
-    at="src/weblake/http/failures.py",
-    line="clear_frames(error.__traceback__)",
-    becomes="pass",
-    case="awaited",
-)
-@with_both_clients
-def test_an_interrupt_while_a_request_is_written_does_not_show_the_key(service: ScriptedService, runs: Runs) -> None:
-    service.on(READ, reply({"success": True, "data": {}}))
-    interrupts, before = Interrupts(), sys.gettrace()
-
-    def call() -> None:
-        sys.settrace(interrupts)
-        try:
-            runs(service.url, KEY, credit_usage)
-        finally:
-            sys.settrace(before)
-
-    runs(service.url, KEY, credit_usage)  # imports the library
-    call()
-    assert interrupts.found, "the library writes it"
-    for code in list(interrupts.found):
-        interrupts.at = code
-        with pytest.raises(TaskTimeout) as caught:
-            call()
-        assert leaks_in(all_texts_of(caught.value)) == [], code
 
 
 @proves(

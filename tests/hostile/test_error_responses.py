@@ -59,7 +59,7 @@ def test_a_refusal_between_pages_publishes_nothing(
 ) -> None:
     job = Job(service, pages(6), cut=2)
     service.first(job.at(4), reply({"success": False, "error": "not any more"}, status))
-    lake.land(job=JOB, process_in_system=True).expect_error(kind, "not any more")
+    lake.land(job=JOB).expect_error(kind, "not any more")
     lake.land(job=JOB).landed(pages(6))
 
 
@@ -76,7 +76,7 @@ def test_s1_a_response_that_echoes_the_request_headers_does_not_leak_the_key(
     service: ScriptedService, lake: Lake
 ) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(f"Bearer {KEY}\n", content_type="text/plain"))
-    lake.land(job=JOB, process_in_system=True).expect_error("MalformedReply", "cannot be read")
+    lake.land(job=JOB).expect_error("MalformedReply", "cannot be read")
 
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 599])
@@ -107,7 +107,7 @@ REFUSED = "http://127.0.0.1:9"
 def test_a_refused_connection_ends_at_the_timeout(lake: Lake) -> None:
     lake.env["WEBLAKE_BASE_URL"] = REFUSED
     # On a busy machine the time ends before the first connection, so the error need not name it.
-    lake.land(job=JOB, timeout=0.3, process_in_system=True).expect_error("DeadlineExceeded")
+    lake.land(job=JOB, timeout=0.3).expect_error("DeadlineExceeded")
     lake.land(job=JOB).expect_error("ServiceUnreachable", REFUSED, "WEBLAKE_BASE_URL")
 
 
@@ -172,7 +172,7 @@ def test_a_retry_after_beyond_the_timeout_fails_at_once(service: ScriptedService
     outcome = lake.land(job=JOB, timeout=60)
     outcome.expect_error("RateLimited", "again later")
     assert outcome.seconds < 15
-    lake.land(job=JOB, process_in_system=True).landed(pages(4))
+    lake.land(job=JOB).landed(pages(4))
 
 
 def test_an_endless_rate_limit_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
@@ -236,7 +236,7 @@ def test_h15_no_redirect_of_any_kind_is_followed(
 ) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(skip, reply("", status, location=f"{other_origin.url}{job.path}?skip={skip}"))
-    lake.land(job=JOB, process_in_system=status == 301).expect_error("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
+    lake.land(job=JOB).expect_error("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
 
 
 @pytest.mark.parametrize(

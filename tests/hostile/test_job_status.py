@@ -64,7 +64,7 @@ def test_h22_an_unknown_status_is_polled_again(service: ScriptedService, lake: L
 
 def test_h22_an_unknown_status_is_polled_until_the_timeout(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(3), word="paused")
-    lake.land(job=JOB, timeout=2, process_in_system=True).expect_error("DeadlineExceeded", "goes on at the service")
+    lake.land(job=JOB, timeout=2).expect_error("DeadlineExceeded", "goes on at the service")
     assert 2 <= len(service.requests_for(job.read)) < 30
 
 
@@ -174,7 +174,7 @@ def test_h21_documents_counted_but_not_delivered_are_missing(
     service: ScriptedService, lake: Lake, total: int, completed: int
 ) -> None:
     Job(service, pages(3), total=total, completed=completed)
-    outcome = lake.land(job=JOB, process_in_system=total == completed)
+    outcome = lake.land(job=JOB)
     printed = outcome.expect_error("LoadIncomplete", "2 of 5 pages are missing")
     assert (printed["submitted"], printed["stored"], printed["missing"]) == (5, 3, 2)
     lake.land("--missing-ratio", "0.3", job=JOB).expect_error("LoadIncomplete")

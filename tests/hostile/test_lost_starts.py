@@ -97,8 +97,8 @@ UNCLEAR = {
 @proves(
     "H8",
     at="src/weblake/http/transport.py",
-    line="sent = was_sent(error) if sent is None else sent",
-    becomes="sent = False",
+    line="sent=False if waiting else was_sent(error))",
+    becomes="sent=False)",
     case="reset in the reply",
 )
 @pytest.mark.parametrize("play", UNCLEAR.values(), ids=UNCLEAR)
@@ -228,7 +228,7 @@ def test_h15_a_start_does_not_follow_a_redirect(
 )
 def test_h12_a_page_that_is_not_the_service_is_detected_before_the_start(service: ScriptedService, lake: Lake) -> None:
     service.on(ACTIVITY, reply("<html>Please log in</html>", content_type="text/html"))
-    lake.run("batch", *URLS, process_in_system=True).expect_error("MalformedReply", "base URL")
+    lake.run("batch", *URLS).expect_error("MalformedReply", "base URL")
     assert service.requests_for(START) == []
 
 
@@ -431,7 +431,7 @@ def test_h7_a_refused_start_started_nothing(
 ) -> None:
     Job(service, pages(2))
     service.on(START, reply({"success": False, "error": f"No: {KEY}"}, status), reply(STARTED))
-    lake.run("batch", *URLS, process_in_system=status == 402).expect_error(kind)
+    lake.run("batch", *URLS).expect_error(kind)
     assert len(service.requests_for(START)) == 1
     lake.run("batch", *URLS).landed(pages(2))
     assert len(service.requests_for(START)) == 2

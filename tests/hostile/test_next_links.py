@@ -136,7 +136,7 @@ def test_a_next_link_to_another_path_is_refused_while_the_job_runs(
     job = Job(service, pages(4), cut=2)
     elsewhere = f"{other_origin.url}/v2/batch/scrape/{OTHER}?skip=2"
     service.first(job.read, job.before(data=pages(2), next=elsewhere))
-    lake.land(job=JOB, process_in_system=True).expect_error("MalformedReply", "does not lead to another chunk")
+    lake.land(job=JOB).expect_error("MalformedReply", "does not lead to another chunk")
 
 
 def test_chunks_are_read_below_the_path_of_the_base_url(
@@ -147,4 +147,4 @@ def test_chunks_are_read_below_the_path_of_the_base_url(
     for name in (job.at(0), job.at(2), f"{job.read}/errors"):
         service._script[name.replace("GET /", "GET /team/a/")] = service._script.pop(name)
     lake.env["WEBLAKE_BASE_URL"] = f"{service.url}/team/a/"
-    lake.land(job=JOB, process_in_system=True).landed(pages(4))
+    lake.land(job=JOB).landed(pages(4))

@@ -79,10 +79,10 @@ def tunnel(request: pytest.FixtureRequest) -> Iterator[Tunnel]:
 
 @proves(
     "S2",
-    at="src/weblake/http/pools.py",
-    line='options |= {"proxy_url": str(proxy.url), "proxy_auth": proxy.raw_auth}',
-    becomes='options |= {"proxy_url": str(proxy.url), "proxy_auth": proxy.raw_auth, "proxy_headers": '
-    '[(b"authorization", b"Bearer " + __import__("landing_commands").KEY.encode())]}',
+    at="src/weblake/http/options.py",
+    line="return httpx.Proxy(url.copy_with(username=None, password=None), auth=auth)",
+    becomes="return httpx.Proxy(url.copy_with(username=None, password=None), auth=auth, "
+    'headers={"authorization": "Bearer " + __import__("landing_commands").KEY})',
     case="200-HTTPS_PROXY-blocking_read",
 )
 @with_both_clients

@@ -11,7 +11,7 @@ from scripted_service import ScriptedService, reply
 
 def test_chunks_of_100_documents_land(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(250))
-    lake.land(job=JOB, process_in_system=True).landed(pages(250))
+    lake.land(job=JOB).landed(pages(250))
     assert service.requests_for(job.at(200))
 
 
@@ -30,7 +30,7 @@ def test_a_document_may_be_larger_than_a_chunk(service: ScriptedService, lake: L
 
 def test_a_crawl_is_read_at_its_own_path(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(5), cut=2, kind="crawl")
-    assert lake.land(kind="crawl", job=JOB, process_in_system=True).landed(pages(5))["kind"] == "crawl"
+    assert lake.land(kind="crawl", job=JOB).landed(pages(5))["kind"] == "crawl"
 
 
 def test_polls_of_a_running_job_do_not_fetch_its_documents_again(service: ScriptedService, lake: Lake) -> None:

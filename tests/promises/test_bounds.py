@@ -26,9 +26,7 @@ BOUNDS: dict[str, dict[str, object]] = {
     "api.options.values": {"MAX_FILE_BYTES": 50 * MB, "MAX_DEPTH": 100},
     "dataset.layout": {"MAX_VALUE": 200, "MAX_SEGMENT": 255},
     "embedded": {"FIND_TIMEOUT_S": 10.0},
-    "http.aiohttp_transport": {"MAX_FIELD": 100 << 10},
-    "http.pools": {"MAX_IDLE": 20, "KEEPALIVE_S": 15.0},
-    "http.transport": {"CONNECT_S": 10.0, "CONNECT_SHARE": 0.9, "MAX_CONNECTIONS": 100, "MAX_POLLS": 64},
+    "http.transport": {"CONNECT_S": 10.0, "CONNECT_SHARE": 0.9, "MAX_POLLS": 64, "MAX_OTHERS": 100},
     "jobs.ended_jobs": {
         "PARALLEL_POLLS": 8,
         "ROUND_TRIES": 5,

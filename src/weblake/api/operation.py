@@ -68,16 +68,14 @@ def post(
 def start(
     name: str, path: str, decode: Callable[[object], T], body: Mapping[str, object], key: str | None
 ) -> Operation[T]:
-    """Return a POST that starts a paid job: short deadline, own connection, and the idempotency key if given."""
+    """Return a POST that starts a paid job: short deadline, and the idempotency key if given."""
     if key is not None and (not isinstance(key, str) or uuid_problem(key)):
         raise InvalidOption(
             "`idempotency_key` is not a UUID, and services refuse any other text as a conflict.",
             hint="Give str(uuid.uuid4()), and the same one for the same intent.",
         )
     headers = () if key is None else (("x-idempotency-key", key),)
-    request = Request(
-        "POST", path, body=encode(body), headers=headers, deadline_s=START_DEADLINE_S, new_connection=True
-    )
+    request = Request("POST", path, body=encode(body), headers=headers, deadline_s=START_DEADLINE_S, paid=True)
     return Operation(name, request, decode, repeatable=False)
 
 

@@ -50,7 +50,7 @@ def interact(job_id: str, **options: Unpack[o.InteractOptions]) -> Operation[m.E
     deadline = code_deadline(body) + page_deadline({})
     operation = post("interact", path, m.ExecutionResult.decode, body, deadline)
     # The call costs money and its effect on the page cannot be queried later, so a lost response must be reported.
-    return replace(operation, request=replace(operation.request, new_connection=True))
+    return replace(operation, request=replace(operation.request, paid=True))
 
 
 def stop_interact(job_id: str) -> Operation[m.SessionClosed]:

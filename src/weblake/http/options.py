@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
+
 from weblake.credentials import BaseUrl, is_loopback
 from weblake.errors import InvalidOption
-from weblake.http.library import httpx
 
 _FILE_HINT = "Give the path of a PEM file."
 

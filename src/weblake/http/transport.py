@@ -1,42 +1,33 @@
 """Send requests to the service's origin, the only one that gets the API key.
 
 The transports follow no redirects, keep no cookies, and return every outcome of the network as a Response or a
-NoResponse. They send over httpx: with the caller's client, or with weblake's own transports, whose network layer keeps
-a total deadline (docs/decisions/054-http-on-httpx.md).
+NoResponse. They send over httpx: with the caller's client, or over a new connection for each request, so that nothing
+of one response can be read as another one (docs/decisions/054-http-on-httpx.md).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import ssl
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import aclosing, closing, contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import AsyncIterator, Mapping
+from concurrent import futures
+from contextlib import aclosing, asynccontextmanager, closing
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import httpx
 
 from weblake import aio
+from weblake.background import run_in_thread
 from weblake.credentials import ApiKey, BaseUrl, is_loopback, one_line
 from weblake.errors import InvalidOption
 from weblake.http.bodies import BodyRefused, BoundedBody
-from weblake.http.deadlines import ending
-from weblake.http.failures import (
-    certificate_problem,
-    class_names,
-    clear_locals,
-    client_certificate_alert,
-    is_failure,
-    text_of,
-    was_sent,
-)
-from weblake.http.library import AsyncHttpClient, HttpClient, httpx, library_of
+from weblake.http.failures import FAILURES, certificate_problem, client_certificate_alert, text_of, was_sent
 from weblake.http.options import HttpOptions, TrustStoreUnreadable
-from weblake.http.pools import AsyncPoolTransport, PoolTransport
 from weblake.remedies import Remedy
 from weblake.steps import NoResponse, Request, Response
 
@@ -44,22 +35,17 @@ from weblake.steps import NoResponse, Request, Response
 CONNECT_S = 10.0
 #: Share of a short deadline for connecting, so that the failure is reported as a connection that was not made.
 CONNECT_SHARE = 0.9
-#: Maximum number of open connections of one client.
-MAX_CONNECTIONS = 100
-#: Maximum number of these for polls on an event loop, so that a cancel does not wait for ten thousand polls.
-MAX_POLLS = 64
-#: aiohttp rounds a timeout above five seconds up to the next whole second of its clock.
-ROUNDED_ABOVE_S, ROUNDING_S = 5.0, 1.1
+#: Maximum number of polls under way on an event loop, and of all other requests: a cancel must not wait behind
+#: thousands of polls.
+MAX_POLLS, MAX_OTHERS = 64, 100
 
 
 class _Requests:
     """Base class of both transports: builds requests and converts exceptions to NoResponse."""
 
-    def __init__(self, base: BaseUrl, key: ApiKey, client: Any, kind: str, options: HttpOptions | None) -> None:
+    def __init__(self, base: BaseUrl, key: ApiKey, client: object, options: HttpOptions | None) -> None:
         self.base = base
         self._key = key
-        self._client = client
-        self._library = library_of(client, kind)
         self._options = options or HttpOptions()
         #: None for a caller's client, which has its own proxies.
         self._proxy = self._options.proxy_for(base) if client is None else None
@@ -73,22 +59,26 @@ class _Requests:
             "authorization": key.header(),
         }
 
-    def _ssl_context(self) -> ssl.SSLContext | None:
-        over_tls = self.base.scheme == "https" or (self._proxy is not None and self._proxy.url.scheme == "https")
-        if self._ssl is None and over_tls:
-            self._ssl = self._options.ssl_context()
+    def _ssl_context(self) -> ssl.SSLContext:
+        if self._ssl is None:
+            proxy_tls = self._proxy is not None and self._proxy.url.scheme == "https"
+            if self.base.scheme == "https" or proxy_tls:
+                self._ssl = self._options.ssl_context()
+            else:  # loading certificates takes 20 ms
+                self._ssl = httpx.create_ssl_context(verify=False)
+            if self._proxy is not None and proxy_tls:
+                self._proxy.ssl_context = self._ssl
         return self._ssl
 
-    def _build(self, request: Request, client_headers: Any = ()) -> Any:
-        """Return the HTTP library's request object; `client_headers` are the headers of a caller's client."""
+    def _build(self, request: Request, timeouts: Mapping[str, float | None], client_headers: Any = ()) -> httpx.Request:
+        """Return httpx's request object; `client_headers` are the headers of a caller's client."""
         # A request's headers override the common ones, and those override the client's. The key is never overridden.
         headers = {**dict(client_headers), **self._headers, **dict(request.headers)}
         headers["authorization"] = self._headers["authorization"]
         url = self.base.join(request.path)
         if request.query:
-            url += "?" + str(self._library.QueryParams(list(request.query)))
-        extensions = {"timeout": self._timeouts(request)}
-        build = partial(self._library.Request, request.method, url, headers=headers, extensions=extensions)
+            url += "?" + str(httpx.QueryParams(list(request.query)))
+        build = partial(httpx.Request, request.method, url, headers=headers, extensions={"timeout": timeouts})
         if request.upload is None:
             if request.body is not None:
                 headers["content-type"] = "application/json"
@@ -97,26 +87,21 @@ class _Requests:
         content = upload.source if isinstance(upload.source, bytes) else _read_file(upload.source)
         return build(files={"file": (upload.filename, content)}, data=dict(upload.fields))
 
-    def _timeouts(self, request: Request) -> dict[str, float | None]:
-        limit = request.deadline_s
-        return {"connect": self._connect_timeout(request), "read": limit, "write": limit, "pool": limit}
-
     def _connect_timeout(self, request: Request) -> float:
         return min(CONNECT_S, request.deadline_s * CONNECT_SHARE)
 
-    def _no_response(self, error: BaseException, request: Request, *, sent: bool | None = None) -> NoResponse:
+    def _no_response(self, error: Exception, request: Request, *, sent: bool) -> NoResponse:
         if isinstance(error, BodyRefused):
             return NoResponse(str(error), final=error.final)
         if isinstance(error, TrustStoreUnreadable):
             return NoResponse(str(error), sent=False, final=True)
-        sent = was_sent(error) if sent is None else sent
         certificate = certificate_problem(error)
         if certificate is not None:
             whose = self.base.origin
             if self._proxy is not None and self._proxy.url.scheme == "https":
                 whose += f" or of the proxy {self._proxy.url}"
             return NoResponse(f"the TLS certificate of {whose} is not valid: {certificate}", sent, final=True)
-        if "InvalidURL" in class_names(error):
+        if isinstance(error, httpx.InvalidURL):
             # A caller's client parses the address of a redirect although it does not follow redirects.
             reason = f"{self.base.origin} answered with a redirect to an address that cannot be read"
             return NoResponse(
@@ -130,31 +115,30 @@ class _Requests:
         if alert is not None:
             reason = f"{where}: the TLS client certificate is missing or not accepted ({alert})"
             return NoResponse(reason, sent=False, final=True, hint="Set a client certificate that the service accepts.")
-        failed = class_names(error)
-        if "TimeoutException" in failed or isinstance(error, TimeoutError):
+        if isinstance(error, httpx.TimeoutException | TimeoutError | futures.TimeoutError):
             limit = request.deadline_s
-            if "ConnectTimeout" in failed:
+            if isinstance(error, httpx.ConnectTimeout):
                 limit = min(CONNECT_S, limit)
             return NoResponse(f"no complete answer from {where} within {limit:g} s", sent)
         text = self._key.redact(one_line(text_of(error)))
-        if "ProxyError" in failed and "407" in text:
+        if isinstance(error, httpx.ProxyError) and "407" in text:
             reason = f"{where}: the proxy asks for a user name and a password (407)"
             hint = "Check them in the proxy's URL: http://user:password@host:port, percent-encoded."
             return NoResponse(reason, sent=False, final=True, hint=hint)
-        return NoResponse(f"{where}: {text}", sent, final="LocalProtocolError" in failed)
+        return NoResponse(f"{where}: {text}", sent, final=isinstance(error, httpx.LocalProtocolError))
 
 
-class HttpTransport(_Requests):
-    """A blocking, thread-safe transport; a forked child process opens its own connections.
+class AsyncHttpTransport(_Requests):
+    """A transport for event loops; loops of several threads may use it at the same time.
 
     Args:
         base: The service's base URL.
         key: The API key, sent as a bearer token.
-        http_client: An httpx or httpx2 client to send with; it is not closed.
+        http_client: An httpx client to send with; it is not closed.
         options: Proxy and TLS settings, used if `http_client` is None.
 
     Raises:
-        InvalidOption: The proxy cannot be used, or `http_client` is not a blocking client.
+        InvalidOption: The proxy cannot be used.
     """
 
     def __init__(
@@ -162,182 +146,116 @@ class HttpTransport(_Requests):
         base: BaseUrl,
         key: ApiKey,
         *,
-        http_client: HttpClient | None = None,
+        http_client: httpx.AsyncClient | None = None,
         options: HttpOptions | None = None,
     ) -> None:
-        super().__init__(base, key, http_client, "Client", options)
-        self._pools: dict[bool, PoolTransport] = {}
-        self._pid = os.getpid()
-
-    def send(self, request: Request) -> Response | NoResponse:
-        """Send one request within the limits that it sets, and return its response or a NoResponse."""
-        until = time.monotonic() + request.deadline_s
-        try:
-            with ending(until), closing(self._response(request)) as response, self._shut_down_at(response, until):
-                received_at = time.time()
-                body = BoundedBody(response.headers.raw, request)
-                for part in response.stream:
-                    if body.feed(part):
-                        break
-                    if time.monotonic() > until:
-                        raise httpx.ReadTimeout("deadline")
-                return body.response(response.status_code, received_at)
-        except BaseException as error:
-            if not is_failure(error):
-                clear_locals(error)
-                raise
-            if self._client is not None and time.monotonic() > until and was_sent(error):
-                error = TimeoutError()
-            return self._no_response(error, request)
-
-    def _response(self, request: Request) -> Any:
-        if self._client is None:
-            return self._pool(request.new_connection).handle_request(self._build(request))
-        built = self._build(request, self._client.headers)
-        # The client's authentication would replace the key.
-        return self._client.send(built, stream=True, auth=None, follow_redirects=False)
-
-    def _pool(self, new_connection: bool) -> PoolTransport:
-        if self._pid != os.getpid():
-            self._pools, self._pid = {}, os.getpid()
-        pool = self._pools.get(new_connection)
-        if pool is None:  # of two threads that create one, both use the first
-            new_pool = PoolTransport(
-                self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not new_connection
-            )
-            pool = self._pools.setdefault(new_connection, new_pool)
-        return pool
-
-    @contextmanager
-    def _shut_down_at(self, response: Any, until: float) -> Iterator[None]:
-        """Shut down the connection of a caller's client at the deadline, because the client's timeouts are per read."""
-        network = None if self._client is None else response.extensions.get("network_stream")
-        connection = None if network is None else network.get_extra_info("socket")
-        if not isinstance(connection, socket.socket):
-            yield
-            return
-        timer = threading.Timer(max(0.0, until - time.monotonic()), _shut_down, (connection,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    def close(self) -> None:
-        """Close the connections that this process opened."""
-        pools, self._pools = self._pools, {}
-        if self._pid == os.getpid():
-            for pool in pools.values():
-                pool.close()
-
-
-@dataclass(slots=True)
-class _LoopConnections:
-    """The connection pools of one event loop, and the semaphores that limit its requests."""
-
-    pools: dict[bool, httpx.AsyncBaseTransport] = field(default_factory=dict)
-    slots: dict[str, asyncio.Semaphore] = field(default_factory=dict)
-
-
-class AsyncHttpTransport(_Requests):
-    """A transport for event loops, with HttpTransport's arguments. The deadline includes the time in the queue.
-
-    Each loop has its own connections; loops of several threads may use the transport at the same time. Without a
-    caller's client it sends over aiohttp if the package httpx-aiohttp is installed, and otherwise over httpcore's pool.
-    """
-
-    def __init__(
-        self,
-        base: BaseUrl,
-        key: ApiKey,
-        *,
-        http_client: AsyncHttpClient | None = None,
-        options: HttpOptions | None = None,
-    ) -> None:
-        super().__init__(base, key, http_client, "AsyncClient", options)
-        # Importing aiohttp can take a second, which must not count for a request's deadline.
-        self._make_pool = _async_transport(base, self._proxy) if http_client is None else AsyncPoolTransport
-        self._loops: dict[asyncio.AbstractEventLoop, _LoopConnections] = {}
+        super().__init__(base, key, http_client, options)
+        self._client = http_client
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, asyncio.Semaphore]]
+        self._slots = WeakKeyDictionary()
 
     async def send(self, request: Request) -> Response | NoResponse:
-        """Send one request within the limits that it sets, and return its response or a NoResponse."""
+        """Send one request within the limits that it sets, and return its response or a NoResponse.
+
+        The deadline includes the time in the queue.
+        """
         waiting = True
         try:
             async with aio.timeout(request.deadline_s), self._slot(request):
                 waiting = False
-                async with aclosing(await self._response(request)) as response:
+                async with self._response(request) as response:
                     received_at = time.time()
                     body = BoundedBody(response.headers.raw, request)
+                    assert isinstance(response.stream, httpx.AsyncByteStream)
                     async for part in response.stream:
                         if body.feed(part):
                             break
                     return body.response(response.status_code, received_at)
-        except BaseException as error:
-            if not is_failure(error):
-                clear_locals(error)
-                raise
-            return self._no_response(error, request, sent=False if waiting else None)
-
-    def _connections(self) -> _LoopConnections:
-        """Return the connections of the running loop, the only one that can use them."""
-        loop = asyncio.get_running_loop()
-        found = self._loops.get(loop)
-        if found is None:
-            for closed in [each for each in list(self._loops) if each.is_closed()]:
-                self._loops.pop(closed, None)
-            found = self._loops[loop] = _LoopConnections()
-        return found
+        except FAILURES as error:
+            return self._no_response(error, request, sent=False if waiting else was_sent(error))
 
     def _slot(self, request: Request) -> asyncio.Semaphore:
-        slots = self._connections().slots
-        kind = "start" if request.new_connection else "call" if request.stop_when is None else "poll"
-        if kind not in slots:
-            most = {"start": MAX_CONNECTIONS, "call": MAX_CONNECTIONS - MAX_POLLS, "poll": MAX_POLLS}[kind]
-            slots[kind] = asyncio.Semaphore(most)
-        return slots[kind]
+        loop = asyncio.get_running_loop()
+        if loop not in self._slots:
+            self._slots[loop] = asyncio.Semaphore(MAX_POLLS), asyncio.Semaphore(MAX_OTHERS)
+        polls, others = self._slots[loop]
+        return others if request.stop_when is None else polls
 
-    async def _response(self, request: Request) -> Any:
+    @asynccontextmanager
+    async def _response(self, request: Request) -> AsyncIterator[httpx.Response]:
+        # `send` keeps the deadline.
+        timeouts = {"connect": self._connect_timeout(request), "read": None, "write": None, "pool": None}
         if self._client is None:
-            return await self._pool(request.new_connection).handle_async_request(self._build(request))
-        built = self._build(request, self._client.headers)
-        # The client's authentication would replace the key.
-        return await self._client.send(built, stream=True, auth=None, follow_redirects=False)
-
-    def _timeouts(self, request: Request) -> dict[str, float | None]:
-        connect = self._connect_timeout(request)
-        if connect > ROUNDED_ABOVE_S:
-            # Else the deadline could pass first, and a start that was never sent would count as one that was.
-            connect = min(connect, request.deadline_s - ROUNDING_S)
-        # `send` keeps the whole deadline. aiohttp uses `pool` for queueing, lookup and connecting together.
-        return {"connect": connect, "read": None, "write": None, "pool": connect if self._client is None else None}
-
-    def _pool(self, new_connection: bool) -> httpx.AsyncBaseTransport:
-        pools = self._connections().pools
-        if new_connection not in pools:
-            pools[new_connection] = self._make_pool(
-                self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not new_connection
-            )
-        return pools[new_connection]
-
-    async def aclose(self) -> None:
-        """Close the connections that were opened on the running loop."""
-        mine = self._connections()
-        pools, mine.pools = mine.pools, {}
-        for pool in pools.values():
-            await pool.aclose()
+            # An httpx.AsyncClient would log each poll at INFO.
+            async with httpx.AsyncHTTPTransport(verify=self._ssl_context(), proxy=self._proxy) as transport:
+                response = await transport.handle_async_request(self._build(request, timeouts))
+                async with aclosing(response):
+                    yield response
+        else:
+            built = self._build(request, timeouts, self._client.headers)
+            # The client's authentication would replace the key.
+            response = await self._client.send(built, stream=True, auth=None, follow_redirects=False)
+            async with aclosing(response):
+                yield response
 
 
-def _async_transport(base: BaseUrl, proxy: httpx.Proxy | None) -> Callable[..., httpx.AsyncBaseTransport]:
-    if base.scheme == "https" and proxy is not None and proxy.url.scheme == "https":
-        # aiohttp needs TLS in TLS of asyncio: Python 3.10 has none, and 3.11 reports a failed handshake as a TypeError,
-        # after which a start would count as one that was sent.
-        return AsyncPoolTransport
-    try:
-        from weblake.http.aiohttp_transport import aiohttp_transport
-    except ImportError:
-        return AsyncPoolTransport
-    return aiohttp_transport
+class HttpTransport(_Requests):
+    """A blocking, thread-safe transport, with the arguments of AsyncHttpTransport.
+
+    httpx has no total deadline for blocking requests. So an AsyncHttpTransport sends them, on an event loop in a
+    thread. With the caller's client, a thread that is late is left to itself.
+    """
+
+    def __init__(
+        self,
+        base: BaseUrl,
+        key: ApiKey,
+        *,
+        http_client: httpx.Client | None = None,
+        options: HttpOptions | None = None,
+    ) -> None:
+        super().__init__(base, key, http_client, options)
+        self._sender = http_client or AsyncHttpTransport(base, key, options=options)
+
+    def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
+        if isinstance(self._sender, httpx.Client):
+            try:
+                return run_in_thread(partial(self._send_with, self._sender, request)).result(request.deadline_s)
+            except futures.TimeoutError as error:
+                return self._no_response(error, request, sent=True)
+        sending = asyncio.run_coroutine_threadsafe(self._sender.send(request), _loop_of(os.getpid()))
+        try:
+            return sending.result()
+        finally:
+            sending.cancel()  # if an exception of a signal handler ended the wait
+
+    def _send_with(self, client: httpx.Client, request: Request) -> Response | NoResponse:
+        until, limit = time.monotonic() + request.deadline_s, request.deadline_s
+        timeouts = {"connect": self._connect_timeout(request), "read": limit, "write": limit, "pool": limit}
+        try:
+            built = self._build(request, timeouts, client.headers)
+            # The client's authentication would replace the key.
+            with closing(client.send(built, stream=True, auth=None, follow_redirects=False)) as response:
+                received_at = time.time()
+                body = BoundedBody(response.headers.raw, request)
+                assert isinstance(response.stream, httpx.SyncByteStream)
+                for part in response.stream:
+                    if body.feed(part):
+                        break
+                    if time.monotonic() > until:
+                        raise TimeoutError
+                return body.response(response.status_code, received_at)
+        except FAILURES as error:
+            return self._no_response(error, request, sent=was_sent(error))
+
+
+@cache
+def _loop_of(process: int) -> asyncio.AbstractEventLoop:
+    """Return the event loop of this process for blocking requests; a forked child has no thread of its parent's."""
+    loop = asyncio.new_event_loop()
+    run_in_thread(loop.run_forever)
+    return loop
 
 
 def _read_file(path: Path) -> bytes:
@@ -346,9 +264,3 @@ def _read_file(path: Path) -> bytes:
     except OSError as error:  # would count as a failure of the network
         reason = error.strerror or str(error)
         raise InvalidOption(f"`file` cannot be read: {path}: {reason}.", hint="Check the path.") from None
-
-
-def _shut_down(connection: socket.socket) -> None:
-    with suppress(OSError):
-        # Not SSLSocket.shutdown, which would change state that a reading thread uses.
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -273,7 +273,7 @@ def _may_repeat(reply: Response | NoResponse, error: WeblakeError, operation: Op
 
 def _final_error(reply: Response | NoResponse, error: WeblakeError, operation: Operation[T]) -> WeblakeError:
     """Return the error to raise: OutcomeUnknown for a start that may have had an effect, otherwise `error`."""
-    if not operation.request.new_connection or not may_have_effect(reply, error):
+    if not operation.request.paid or not may_have_effect(reply, error):
         return error
     return OutcomeUnknown(
         f"{operation.name}: no definite response was received ({error.message.rstrip('.')}), so it may have been "

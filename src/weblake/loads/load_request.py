@@ -332,9 +332,9 @@ def existing_job(kind: str, job_id: str, partition: Mapping[str, str] | None = N
 
 
 def with_key(operation: Operation[object], key: str) -> Operation[object]:
-    """Return a paid operation with an idempotency key, to be sent on a new connection."""
+    """Return a paid operation with an idempotency key."""
     headers = (*operation.request.headers, ("x-idempotency-key", key))
-    return replace(operation, request=replace(operation.request, headers=headers, new_connection=True))
+    return replace(operation, request=replace(operation.request, headers=headers, paid=True))
 
 
 def read_started(reply: Response, operation: Operation[object]) -> Started:

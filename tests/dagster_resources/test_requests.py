@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import dagster as dg
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given as for_all
@@ -127,13 +126,6 @@ def test_an_iterator_of_urls_is_read_once_for_all_partitions() -> None:
     for urls in (once(), pa.table({"url": [f"{A}{{partition_key}}"]}).to_reader()):
         request = BatchScrapeRequest(urls=urls)
         assert [request.load_request(Part(key)).submitted for key in "ab"] == [(f"{A}a",), (f"{A}b",)]
-
-
-def test_each_partition_gets_the_urls_of_its_upstream_partition() -> None:
-    request = BatchScrapeRequest(urls={"a": [A], "b": pd.DataFrame({"url": [B]})})
-    assert [request.load_request(Part(key)).submitted for key in "ab"] == [(A,), (B,)]
-    with pytest.raises(InvalidOption, match="came as dict"):
-        request.load_request(Part("c"))
 
 
 def test_environment_variables_are_resolved_wherever_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,15 +267,15 @@ class DagsterApi(abc.ABC):
         ]
         return found
 
-    def wait_sensor_runs(self, sensor: str, number: int = 1) -> list[str]:
-        """Waits until a sensor has asked for so many runs, and returns all of theirs, the oldest first."""
+    def wait_sensor_runs(self, sensor: str) -> list[str]:
+        """Waits until a sensor has asked for a run, and returns all of theirs, the oldest first."""
 
         def asked() -> list[str]:
-            runs = [run for tick in reversed(self.ticks(sensor)) for run in tick["runIds"]]
-            return runs if len(runs) >= number else []
+            return [run for tick in reversed(self.ticks(sensor)) for run in tick["runIds"]]
 
-        what = f"{number} runs that sensor {sensor} asked for"
-        return self.until(what, asked, why=lambda: f"{self.ticks(sensor)[:5]}\n{self.tails()}")
+        return self.until(
+            f"a run that sensor {sensor} asked for", asked, why=lambda: f"{self.ticks(sensor)[:5]}\n{self.tails()}"
+        )
 
     def materializations(self, key: str) -> list[AssetEvent]:
         """The materializations of an asset, the newest first."""

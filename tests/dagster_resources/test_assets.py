@@ -139,18 +139,6 @@ def test_deps_accept_all_forms_of_dagster_and_the_list_of_an_asset(make: Make) -
     assert found == {"up", "text", "key", "spec", "dep", "web/waiting"}
 
 
-def test_an_asset_has_a_description_by_default() -> None:
-    assert specs(by_factory())["pages"].description == "Pages of a list of URLs, scraped as one job."
-    assert specs(by_decorator())["pages"].description == "Pages of the request that `pages` returns."
-
-    @weblake_assets()
-    def told() -> BatchScrapeRequest:
-        """The catalog's pages."""
-        return REQUEST
-
-    assert specs(told)["told"].description == "The catalog's pages."
-
-
 def test_the_decorator_without_parentheses_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"@weblake_assets\(\) with parentheses"):
         weblake_assets(lambda: REQUEST)  # type: ignore[arg-type]

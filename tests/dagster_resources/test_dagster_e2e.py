@@ -168,7 +168,7 @@ def test_no_process_waits_for_a_job_that_a_sensor_watches(environment: Environme
     dagster.until("a tick that leaves it", lambda: any(tick["timestamp"] > since for tick in ticks()))
     assert dagster.materializations("later") == []
     held()
-    (collected,) = dagster.wait_sensor_runs("later_collect", 1)
+    (collected,) = dagster.wait_sensor_runs("later_collect")
     dagster.wait_status(collected, {"SUCCESS"})
     assert environment.of("later", collected)["weblake/load_id"] == started["weblake/load_id"]
     assert (environment.rows(started["weblake/load_id"]), environment.started() - before) == (2, 1)

@@ -16,7 +16,6 @@ import dagster as dg
 import duckdb
 import pandas as pd
 import pytest
-from browser_lab import picture, require_chromium
 from gated_site import GatedSite
 from project_shell import environment
 
@@ -139,25 +138,6 @@ def test_from_the_crawl_to_the_report(
     assert set(checks.values()) == {True}
     assert {"site_pages:credits_under_budget", "watched_pages:receipt_matches_files"} <= set(checks)
     assert weblake_service.counts() == {"batch_scrape_started": 1, "crawl_started": 1, "pages_billed": 12}
-
-
-def test_screenshots_land_and_thumbnails_are_in_the_metadata(
-    run: Run, settings: Mapping[str, str], site: GatedSite, weblake_service: WeblakeService
-) -> None:
-    require_chromium()
-    result = run("page_pictures")
-    assert result.success
-    (event,) = result.get_asset_materialization_events()
-    metadata = event.materialization.metadata
-    ((url, uri, small),) = rows(settings, "SELECT url, screenshot, actions.screenshots FROM read_parquet(?)")
-    assert url == f"{site.url}/"
-    assert picture(uri) == ("png", 1280, 800)
-    assert [picture(each) for each in small] == [("jpeg", 640, 400)]
-    assert isinstance(metadata["pictures"], dg.MarkdownMetadataValue)
-    assert metadata["pictures"].value == f"![Page 1]({small[0]})"
-    assert len(str(metadata["pictures"].value)) < 80_000
-    assert metadata["dagster/row_count"].value == 1, "what the load itself tells is there as well"
-    assert weblake_service.counts()["batch_scrape_started"] == 1
 
 
 def start(tmp_path: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

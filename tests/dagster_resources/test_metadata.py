@@ -156,18 +156,6 @@ def test_s11_the_metadata_contains_neither_key_nor_page_text(weblake_service: We
     assert "T" * 201 not in text
 
 
-def test_a_missing_file_affects_the_preview_only(
-    weblake_service: WeblakeService,
-    site,
-    local_root: str,
-) -> None:
-    dataset, landing = landed(weblake_service, local_root, [*site.pages(1), REFUSED_URL])
-    whole = told.load_metadata(dataset, landing, partitioned=False)
-    for file in landing.receipt.files:
-        dataset.storage.delete(file.path)
-    assert whole.keys() - told.load_metadata(dataset, landing, partitioned=False).keys() == {"preview", "outcomes"}
-
-
 def test_a_started_job(weblake_service: WeblakeService, site, local_root: str) -> None:
     dataset = orchestration.open_dataset(local_root)
     load_request = orchestration.batch_request(site.pages(2), orchestration.Naming())

@@ -104,12 +104,6 @@ def test_values_known_only_in_the_step_are_checked_there(request_: Request) -> N
     assert build_weblake_assets("docs", request_, partitions_def=dg.StaticPartitionsDefinition(["de"]))
 
 
-def test_values_known_only_in_the_step_hide_no_other_error() -> None:
-    options: Any = {"headers": {"cookie": dg.EnvVar("NOT_SET_COOKIE")}, "formatss": ["markdown"]}
-    with pytest.raises(dg.DagsterInvalidDefinitionError, match="'formatss' is not an option here"):
-        build_weblake_assets("docs", ScrapeRequest(url=URL, options=options))
-
-
 def test_the_terms_of_a_decorated_asset_and_its_wait_are_checked() -> None:
     with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"Asset 'docs': .*fail_ratio"):
         weblake_assets("docs", wait="sensor", terms=LandingRequest(fail_ratio=-1))(lambda: CrawlRequest(url=URL))

@@ -78,7 +78,7 @@ class Example:
         part = f"{self.site_url}/warnings/"
         self._succeeded(self.dagster.launch(["sites"], run_config={"ops": {"sites": {"config": {"sites": [part]}}}}))
         self._succeeded(self.dagster.launch([f"{COLLECTED}_job"], part))
-        (collected,) = self.dagster.wait_sensor_runs(f"{COLLECTED}_collect", 1)
+        (collected,) = self.dagster.wait_sensor_runs(f"{COLLECTED}_collect")
         self._succeeded(collected)
         self._succeeded(crawl)
         # Last, so that this month has all that was used.

@@ -31,7 +31,6 @@ ALLOWED = {
     ("src/weblake/testing/__init__.py", "import_module"): "the same",
     ("src/weblake_service/files/office_properties.py", "xml.etree"): "the types of elements; defusedxml reads",
     ("src/weblake_service/page/content_types.py", "xml.etree"): "the same, and its writer",
-    ("dagster_resources/src/dagster_weblake/assets.py", "compile"): "a fixed text, at the line of the user's own code",
     ("src/weblake_service/sessions/code/harness.py", "compile"): "the code that a session's user sent to be run",
     ("src/weblake_service/sessions/code/harness.py", "eval"): "the same, only with --allow-code-execution",
     ("src/weblake/cli/interrupts.py", "exec"): "an empty text: Python forgets an interrupt of code run from a text",

@@ -1,13 +1,8 @@
-"""A code location for the command line: two assets whose pages are held back, configured by environment variables.
-
-The job `losing_an_interrupt` receives a SIGINT in a finalizer, where Python discards the error that its handler raises.
-"""
+"""A code location for the command line: assets whose pages are held back, configured by environment variables."""
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
 import sys
 
 import dagster as dg
@@ -25,39 +20,14 @@ retried = build_weblake_assets("retried", REQUEST, retry_policy=dg.RetryPolicy(m
 later = build_weblake_assets("later", REQUEST, wait="sensor", retry_policy=None)
 
 
-class Interrupting:
-    """An object whose finalizer receives a SIGINT."""
-
-    def __del__(self) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-
-
-class InterruptingHandler(logging.Handler):
-    """Loses an interrupt when the step writes the id of the job that it has started to the log."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if "of load" in record.getMessage():
-            Interrupting()
-
-
-@dg.logger
-def interrupting(context: dg.InitLoggerContext) -> logging.Logger:
-    logger = logging.Logger("interrupting")
-    logger.addHandler(InterruptingHandler())
-    return logger
-
-
 defs = dg.Definitions(
     assets=[*held, *retried, *later],
     jobs=[
         dg.define_asset_job("landing", selection="held"),
-        dg.define_asset_job("losing_an_interrupt", selection="held", config={"loggers": {"interrupting": {}}}),
         dg.define_asset_job("retrying", selection="retried"),
-        dg.define_asset_job("retrying_in_processes", selection="retried", executor_def=dg.multiprocess_executor),
         dg.define_asset_job("starting", selection="later_job"),
         dg.define_asset_job("collecting", selection="later"),
     ],
-    loggers={"interrupting": interrupting},
     resources={"weblake": WeblakeResource(root=os.environ.get("TEST_ROOT"))},
     executor=dg.in_process_executor,  # one process to send signals to; with several: test_dagster_e2e.py
 )

@@ -48,13 +48,12 @@ DAGSTER_PATCHES = Path(__file__).with_name("dagster_patches")
 
 
 class DagsterLab(DagsterApi):
-    """Dagster in a home of its own; a context manager, or `start()` and `stop()`.
+    """Dagster in a home of its own; a context manager.
 
     :param home: an empty or missing directory, which becomes DAGSTER_HOME.
     :param code: a Python file with definitions, or the name of a module.
     :param env: more environment for all processes (secrets, PYTHONPATH).
     :param instance: more of `dagster.yaml`, over INSTANCE: a section replaces its section, None leaves it out.
-    :param python: the Python that has Dagster.
     """
 
     #: How long a start may take, in seconds, on a machine that is busy with other tests.
@@ -66,7 +65,6 @@ class DagsterLab(DagsterApi):
         code: Path | str,
         env: Mapping[str, str] | None = None,
         instance: Mapping[str, Any] | None = None,
-        python: str = sys.executable,
     ) -> None:
         super().__init__()
         self.home, self.code = home, code
@@ -74,7 +72,6 @@ class DagsterLab(DagsterApi):
         self.url = f"http://127.0.0.1:{self.port}"
         self._extra = dict(env or {})
         self._instance = {**INSTANCE, **(instance or {})}
-        self._program = str(Path(python).with_name("dagster"))
         self._processes: Processes | None = None
 
     # Life
@@ -142,20 +139,11 @@ class DagsterLab(DagsterApi):
         """The end of the log of all parts."""
         return tail(self._log, 60)
 
-    def dev_pid(self) -> int:
-        """The process `dagster dev`; webserver, daemon and code server are its children."""
-        return self._running.pid_of("dagster dev")
-
     def pids(self) -> set[int]:
         """Every living process of the lab, those of runs and steps too."""
         return self._running.pids()
 
     # Processes of runs
-
-    def worker_pid(self, run_id: str) -> int | None:
-        """The living run worker; None when there is none yet, or none any more."""
-        said = (event for event in self.events(run_id) if event["message"].startswith("Started process for run"))
-        return self._living(said).get(None)
 
     def step_pids(self, run_id: str) -> dict[str, int]:
         """Step -> its living process; empty with the in-process executor, where the worker runs the steps."""
@@ -164,17 +152,14 @@ class DagsterLab(DagsterApi):
 
     def wait_worker(self, run_id: str, timeout: float = 120) -> int:
         """Waits for the run worker and returns its process."""
-        found = self.until(
-            f"a worker of run {run_id}", lambda: self.worker_pid(run_id), timeout, lambda: self.describe(run_id)
-        )
+
+        def worker() -> int | None:
+            said = (event for event in self.events(run_id) if event["message"].startswith("Started process for run"))
+            return self._living(said).get(None)
+
+        found = self.until(f"a worker of run {run_id}", worker, timeout, lambda: self.describe(run_id))
         assert found is not None
         return found
-
-    def wait_step(self, run_id: str, timeout: float = 120) -> int:
-        """Waits for the process of any step of the run, and returns it."""
-        what = f"a process of a step of run {run_id}"
-        found = self.until(what, lambda: self.step_pids(run_id), timeout, lambda: self.describe(run_id))
-        return next(iter(found.values()))
 
     def kill_run(self, run_id: str, *, steps: bool = True) -> set[int]:
         """SIGKILL to the run worker and all it started, as a lost machine does; returns who was killed.
@@ -208,13 +193,6 @@ class DagsterLab(DagsterApi):
         ours = self.pids() if said else set()
         return {step: pid for step, pid in said.items() if pid in ours}
 
-    # What it wrote
-
-    def output(self, run_id: str) -> str:
-        """What the run and its steps printed."""
-        files = sorted((self.home / "storage" / run_id / "compute_logs").glob("*.*"))
-        return "\n".join(file.read_text(errors="replace") for file in files)
-
     def files(self) -> list[Path]:
         """Every file of the instance: databases, outputs of steps, logs of the processes, scratch."""
         return [path for root in (self.home, self.scratch) for path in sorted(walk(root)) if path.is_file()]
@@ -241,7 +219,7 @@ class DagsterLab(DagsterApi):
 
     def _command(self) -> Sequence[str]:
         code = ("-f", str(self.code), "-d", str(self.code.parent)) if isinstance(self.code, Path) else ("-m", self.code)
-        return (self._program, "dev", *code, "-h", "127.0.0.1", "-p", str(self.port))
+        return (str(Path(sys.executable).with_name("dagster")), "dev", *code, "-h", "127.0.0.1", "-p", str(self.port))
 
     def _retries_runs(self) -> bool:
         """Whether the daemon has its place in the event log: runs that have failed before that are not retried."""

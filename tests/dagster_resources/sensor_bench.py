@@ -37,8 +37,8 @@ class Ticker:
             executor=dg.in_process_executor,
         )
 
-    def tick(self, *, keep: bool = True) -> Tick:
-        """One tick; with `keep=False` its cursor is lost, as if the daemon had been killed before it was written."""
+    def tick(self) -> Tick:
+        """One tick."""
         self.log.clear()
         with dg.build_sensor_context(
             instance=self.bench.instance,
@@ -50,9 +50,8 @@ class Ticker:
         ) as context:
             context.log.handle = lambda record: self.log.append(record.getMessage())  # type: ignore[method-assign]
             data = self.sensor.evaluate_tick(context)
-        if keep:
-            self.cursor = data.cursor
-            assert len(data.cursor or "") < 64_000
+        self.cursor = data.cursor
+        assert len(data.cursor or "") < 64_000
         return Tick(list(data.run_requests or []), data.skip_message)
 
     def until(self, done: Callable[[Tick], bool]) -> Tick:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import textwrap
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -38,32 +35,6 @@ CATALOG: dict[str, Any] = {
     "metadata": {"cost center": "web"},
 }
 Make = Callable[..., Sequence[dg.AssetsDefinition]]
-SOURCES = """\
-    import dagster as dg
-    from dagster_weblake import *
-
-    REQUEST = CrawlRequest(url="https://docs.example.com/")
-
-    @dg.asset
-    def earlier(): ...
-
-    built = build_weblake_assets(  # built
-        "built", REQUEST
-    )
-    waiting = build_weblake_assets("waiting", REQUEST, wait="sensor")  # waiting
-
-    @weblake_assets(  # decorated
-        wait="step",
-    )
-    def decorated(earlier):
-        return REQUEST
-
-    def factory(name):
-        return build_table_asset(name, deps=[built])  # table
-
-    table = factory("table")
-    made = dg.with_source_code_references([earlier, *built, *waiting, *decorated, *table])
-"""
 A, B = "https://a.example/", "https://b.example/"
 URL = "https://docs.example.com/"
 
@@ -150,32 +121,11 @@ def test_an_asset_is_a_definition_of_dagster_and_a_sequence_of_itself(make: Make
         assert [dep.asset_key.to_user_string() for spec in each.specs for dep in spec.deps] == ["pages"]
     assert (list(made), len(made), made[0], made[-1]) == ([made], 1, made, made)
     assert [*made, one] == made + [one] == [made, one]  # type: ignore[operator] # noqa: RUF005
-    assert [one] + made == [one, made]  # type: ignore[operator] # noqa: RUF005
     assert isinstance(dg.AssetSelection.assets(made), dg.AssetSelection)  # type: ignore[arg-type]
     for assets in (made, [made], [*made]):
         dg.Definitions.validate_loadable(
             dg.Definitions(assets=assets, resources={"weblake": WeblakeResource(root="memory://")})  # type: ignore[arg-type]
         )
-
-
-def test_references_to_source_code_are_of_the_users_code(tmp_path: Path) -> None:
-    file = tmp_path / "definitions.py"
-    file.write_text(textwrap.dedent(SOURCES))
-    lines = file.read_text().splitlines()
-    names: dict[str, Any] = {}
-    exec(compile(file.read_text(), str(file), "exec"), names)
-    found = {}
-    for name, spec in specs(names["made"]).items():
-        (reference,) = spec.metadata["dagster/code_references"].code_references
-        assert reference.file_path == str(file)
-        found[name] = lines[reference.line_number - 1].partition("# ")[2]
-    assert found == {
-        **{"earlier": "", "built": "built", "decorated": "decorated", "table": "table"},
-        **{"waiting": "waiting", "waiting_job": "waiting"},
-    }
-    op = names["decorated"].op.compute_fn.decorated_fn
-    assert list(inspect.signature(op).parameters) == ["context", "earlier", "weblake"]
-    assert get_type_hints(op)["weblake"] is WeblakeResource
 
 
 @FAMILY
@@ -187,18 +137,6 @@ def test_deps_accept_all_forms_of_dagster_and_the_list_of_an_asset(make: Make) -
     deps = [up, "text", dg.AssetKey("key"), dg.AssetSpec("spec"), dg.AssetDep("dep"), waiting]
     found = {dep.asset_key.to_user_string() for dep in specs(make(deps=deps))["pages"].deps}
     assert found == {"up", "text", "key", "spec", "dep", "web/waiting"}
-
-
-def test_an_asset_has_a_description_by_default() -> None:
-    assert specs(by_factory())["pages"].description == "Pages of a list of URLs, scraped as one job."
-    assert specs(by_decorator())["pages"].description == "Pages of the request that `pages` returns."
-
-    @weblake_assets()
-    def told() -> BatchScrapeRequest:
-        """The catalog's pages."""
-        return REQUEST
-
-    assert specs(told)["told"].description == "The catalog's pages."
 
 
 def test_the_decorator_without_parentheses_is_an_error() -> None:

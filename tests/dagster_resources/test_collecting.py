@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import dagster as dg
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
-from hostile_runs import LETTERS, NOW, batches, killed, load_of, survived
-from in_process import Bench, Run
+from hostile_runs import LETTERS, batches, killed, load_of, survived
+from in_process import Bench
 
 from dagster_weblake import (
     BatchScrapeRequest,
@@ -71,33 +69,6 @@ def test_an_older_job_that_is_collected_last_replaces_no_load(
     assert collected(first)
     assert (bench.rows(), bench.started) == (2, 2)
     assert second in bench.files()[0]
-
-
-def test_each_of_two_runs_collects_what_it_started(
-    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pages = batches(site, wait="sensor", partitions_def=None)
-    real, inner = collecting.collect, list[Run]()
-
-    def collect(*args: Any, **more: Any) -> Iterator[Any]:
-        if not inner:
-            inner.append(None)  # type: ignore[arg-type]
-            inner.append(bench.run(pages))
-        yield from real(*args, **more)
-
-    monkeypatch.setattr(collecting, "collect", collect)
-    outer = bench.run(pages)
-    assert load_of(outer, "parts") == load_of(outer, "parts_job") != load_of(inner[1], "parts")
-    assert (bench.started, bench.rows()) == (2, 4)
-
-
-def test_a_made_up_load_is_refused_and_not_retried(bench: Bench, site: GatedSite) -> None:
-    pages = batches(site, wait="sensor", retry_policy=NOW)
-    assert bench.run(pages, "parts_job", partition="a").success
-    for tag in ("nonsense", "../../etc/passwd", "0" * 16, "", "{partition_key}"):
-        run = bench.run(pages, "parts", partition="a", tags={collecting.LOAD_TAG: tag})
-        assert run.failure().metadata["weblake/error"].value in ("InvalidOption", "AskPerson")
-        assert (run.retries(), bench.rows()) == ([], 0)
 
 
 def test_a_load_of_another_partition_or_asset_is_refused(bench: Bench, site: GatedSite) -> None:

@@ -139,7 +139,7 @@ def test_a_crawl_is_materialised_checked_and_read_and_no_key_is_kept(environment
     assert found["dagster/row_count"] == environment.rows(found["weblake/load_id"]) == 4
     assert found["dagster/uri"].startswith(f"file://{environment.root}/documents/load_date=")
     assert "| url | title |" in found["preview"]
-    checks = {name: result.status for name, result in dagster.asset_checks("docs").items() if result}
+    checks = dagster.asset_checks("docs")
     assert set(checks.values()) == {"SUCCEEDED"}, checks
     assert len(checks) >= 5
     pages = dagster.launch(["held"], run_config=environment.config("held", kind="page", count=3))
@@ -164,11 +164,11 @@ def test_no_process_waits_for_a_job_that_a_sensor_watches(environment: Environme
     dagster.wait_status(run, {"SUCCESS"})
     started = environment.of("later_job", run)
     assert not dagster.runs(statuses=["STARTED"])  # the job runs, and no process of Dagster's does
-    since, ticks = time.time(), lambda: dagster.ticks("later_collect", limit=1)
+    since, ticks = time.time(), lambda: dagster.ticks("later_collect")
     dagster.until("a tick that leaves it", lambda: any(tick["timestamp"] > since for tick in ticks()))
     assert dagster.materializations("later") == []
     held()
-    (collected,) = dagster.wait_sensor_runs("later_collect", 1)
+    (collected,) = dagster.wait_sensor_runs("later_collect")
     dagster.wait_status(collected, {"SUCCESS"})
     assert environment.of("later", collected)["weblake/load_id"] == started["weblake/load_id"]
     assert (environment.rows(started["weblake/load_id"]), environment.started() - before) == (2, 1)
@@ -178,7 +178,6 @@ def test_a_backfill_over_eight_months_lands_each_month_with_its_metadata(environ
     dagster = environment.dagster
     backfill = dagster.backfill(["usage"], environment.months, IN_PROCESS)
     assert dagster.wait_backfill(backfill) == "COMPLETED_SUCCESS"
-    assert dagster.backfill_counts(backfill)["usage"]["materialized"] == MONTHS
     credits = {each.partition: each.metadata["weblake/credits"] for each in dagster.materializations("usage")}
     assert [credits[month] for month in environment.months] == [float(n + 1) for n in range(MONTHS)]
     files = sorted(path.parent.name for path in environment.root.glob("usage_periods/report=credits/*/usage.parquet"))
@@ -236,8 +235,8 @@ def test_terminating_a_run_cancels_its_job(environment: Environment, held: Calla
     becomes="root, asked = self.run.run_id, self._requested_by",
     case="killed",
 )
-@pytest.mark.parametrize("how", ["evicted", "killed"])
-def test_o9_after_an_evicted_worker_the_next_one_lands_the_same_job(
+@pytest.mark.parametrize("how", ["evicted", "killed", "killed without its step"])
+def test_o9_after_a_lost_worker_the_next_one_lands_the_same_job(
     environment: Environment, held: Callable[[], None], how: str
 ) -> None:
     dagster, before = environment.dagster, environment.started()
@@ -245,7 +244,7 @@ def test_o9_after_an_evicted_worker_the_next_one_lands_the_same_job(
     environment.running_jobs(before)
     (job_id, status), *_ = environment.jobs()
     assert status == "scraping"
-    dagster.evict_run(run) if how == "evicted" else dagster.kill_run(run)
+    dagster.evict_run(run) if how == "evicted" else dagster.kill_run(run, steps=how == "killed")
     dagster.wait_status(run, {"FAILURE"})
     assert environment.jobs()[0] == (job_id, "scraping")
     retry = dagster.wait_retry(run)
@@ -254,26 +253,6 @@ def test_o9_after_an_evicted_worker_the_next_one_lands_the_same_job(
     found = environment.of("held", retry.run_id)
     assert (found["weblake/job_id"], environment.started() - before) == (job_id, 1)
     assert environment.rows(found["weblake/load_id"]) == 2
-
-
-@proves(
-    "3.5",
-    at="dagster_resources/src/dagster_weblake/identity.py",
-    line="root, asked = self.run.root_run_id or self.run.run_id, self._requested_by",
-    becomes="root, asked = self.run.run_id, self._requested_by",
-)
-def test_the_step_of_a_killed_worker_lands_and_the_retry_finds_its_load(
-    environment: Environment, held: Callable[[], None]
-) -> None:
-    dagster, before = environment.dagster, environment.started()
-    run = dagster.launch(["held"], run_config=environment.config("held"))
-    environment.running_jobs(before)
-    dagster.kill_run(run, steps=False)
-    retry = dagster.wait_retry(run)
-    held()
-    dagster.wait_status(retry.run_id, {"SUCCESS"})
-    load_id = environment.of("held", retry.run_id)["weblake/load_id"]
-    assert (environment.rows(load_id), environment.started() - before) == (2, 1)
 
 
 @proves(

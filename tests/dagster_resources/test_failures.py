@@ -15,7 +15,6 @@ from in_process import Bench
 
 from dagster_weblake import (
     BatchScrapeRequest,
-    ParseRequest,
     ScrapeRequest,
     WeblakeResource,
     build_weblake_assets,
@@ -124,12 +123,6 @@ def all_steps_again(monkeypatch: pytest.MonkeyPatch) -> None:
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/step.py",
-    line="task = replace(task, records_return=key is None)",
-    becomes="pass",
-)
-@proves(
-    "O9",
-    at="dagster_resources/src/dagster_weblake/step.py",
     line="orchestration.record_returned(self.dataset, load_request)",
     becomes="pass",
 )
@@ -200,12 +193,3 @@ def test_errors_of_the_decorated_function_are_reported_like_any_other(bench: Ben
         run = bench.run(assets, name)
         told.append((run.failure().metadata["weblake/error"].value, run.retries()))
     assert told == [("CreditsExhausted", []), ("InvalidOption", []), ("InvalidOption", [])]
-
-
-def test_a_file_of_an_unsupported_kind_is_refused_by_name(bench: Bench, tmp_path: object) -> None:
-    file = bench.root.parent / "leaflet.html"
-    file.write_text("<h1>Leaflet</h1>")
-    run = bench.run(build_weblake_assets("leaflet", ParseRequest(file=str(file), options={"formats": ["summary"]})))
-    assert run.failure().metadata["weblake/error"].value == "FeatureMissing"
-    run = bench.run(build_weblake_assets("none", ParseRequest(file="/no/such.pdf")))
-    assert run.failure().metadata["weblake/error"].value == "InvalidOption"

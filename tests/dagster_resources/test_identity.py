@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
-from hostile_runs import IN_ONE, batches, load_of
+from hostile_runs import batches, load_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_process import Bench, Run
@@ -74,12 +74,6 @@ def test_a_retry_whose_parent_run_was_deleted_is_recognised(instance: dg.Dagster
     assert task(instance, second).occasion == first.run_id
 
 
-@proves(
-    "O9",
-    at="dagster_resources/src/dagster_weblake/identity.py",
-    line="if run.parent_run_id is None or not _continues_parent(run):",
-    becomes="if True:",
-)
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/identity.py",
@@ -176,23 +170,13 @@ def test_re_executing_a_complete_backfill_pays_again_and_replaces_its_loads(benc
     assert load_of(three, "parts", "a") != load_of(one, "parts", "a")
 
 
-def test_a_single_run_continues_each_of_its_partitions(bench: Bench, site: GatedSite) -> None:
-    parts = batches(site, backfill_policy=IN_ONE)
-    failed(bench, parts, tags_of("one"), partitions=("a", "c"))
-    assert bench.started == 3
-    assert bench.run(parts, partitions=("b", "c"), tags=tags_of("one", "two")).success
-    assert bench.started == 3
-    assert bench.run(parts, partition="a", tags=tags_of("one", "three")).success  # also in runs of their own
-    assert (bench.started, bench.rows()) == (3, 6)
-
-
 @proves(
-    "O9",
+    "3.5",
     at="dagster_resources/src/dagster_weblake/identity.py",
     line="if self._first_run is None and not self._backfills:",
     becomes="if False:",
 )
-def test_o9_a_run_that_may_have_belonged_to_a_backfill_stops_at_an_open_load(bench: Bench, site: GatedSite) -> None:
+def test_a_run_that_may_have_belonged_to_a_backfill_stops_at_an_open_load(bench: Bench, site: GatedSite) -> None:
     """Its first run is deleted, and Dagster leaves a backfill's tags out of runs that follow when it has ended."""
     failed(bench, batches(site), tags_of("one"), partition="a")
     dataset, key = bench.resource.dataset(), dg.AssetKey("parts")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import dagster as dg
 import duckdb
-import httpx
-import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
@@ -28,18 +24,11 @@ from dagster_weblake import (
     JobConfig,
     JobRequest,
     ParseRequest,
-    ScrapeRequest,
-    UsageRequest,
     WeblakeResource,
     build_weblake_assets,
-    build_weblake_specs,
-    step,
-    weblake_assets,
 )
 from weblake import orchestration
-from weblake.dataset import root
 from weblake.loads import publishing, recovery
-from weblake_service.server import LocalService
 
 DOCUMENTS = Path(__file__).parents[1] / "service" / "documents"
 FILES = dg.StaticPartitionsDefinition(["tides.docx", "tides.pdf", "gauges.xls"])
@@ -79,23 +68,6 @@ def test_a_crawl_lands_with_the_standard_metadata(bench: Bench, site: GatedSite)
     assert spec.kinds == {"weblake", "parquet"}
     assert spec.metadata["dagster/storage_kind"] == "parquet"
     assert "markdown" in [column.name for column in spec.metadata["dagster/column_schema"].columns]
-
-
-@pytest.mark.parametrize("wait", ["step", "sensor"])
-def test_a_link_leads_to_the_job_in_the_console_of_the_embedded_service(
-    bench: Bench, site: GatedSite, wait: Literal["step", "sensor"]
-) -> None:
-    docs = build_weblake_assets("docs", BatchScrapeRequest(urls=site.pages(2)), wait=wait)
-    run = bench.run(docs)
-    names = ["docs"] if wait == "step" else ["docs", "docs_job"]
-    for name in names:
-        found = run.metadata(name)
-        assert found["weblake/job"] == f"{bench.service.url}/console/jobs/{found['weblake/job_id']}"
-    with httpx.Client(base_url=bench.service.url) as person:
-        person.post("/console/sign-in", data={"key": bench.service.key})
-        page = person.get(str(found["weblake/job"]))
-    assert page.status_code == 200
-    assert str(found["weblake/job_id"]) in page.text
 
 
 def test_the_link_is_the_job_page_of_the_resource(bench: Bench, site: GatedSite) -> None:
@@ -175,43 +147,6 @@ def test_partitions_land_in_the_order_in_which_their_jobs_end(bench: Bench, site
     assert sorted(bench.partitions("parts")) == ["held/1", "page/2", "page/3"]
 
 
-def test_max_credits_ends_a_job_while_the_step_waits_for_another_partition(bench: Bench, site: GatedSite) -> None:
-    held = site.held(2)
-
-    @weblake_assets(
-        partitions_def=dg.StaticPartitionsDefinition(["none", "two"]),
-        backfill_policy=IN_ONE,
-        wait="sensor",
-        terms=BatchScrapeRequest(urls=held, max_credits=1, poll_interval=0.2),
-        retry_policy=None,
-    )
-    def parts(context: dg.AssetExecutionContext) -> BatchScrapeRequest:
-        urls = held[:1] if context.partition_key == "none" else [*site.pages(2), held[1]]
-        return BatchScrapeRequest(urls=urls)
-
-    for partition in ("none", "two"):
-        assert bench.run(parts, "parts_job", partition=partition).success
-
-    def cancelled() -> list[str]:
-        return [each["path"] for each in bench.service.requests() if each["method"] == "DELETE"]
-
-    with released_when(site, cancelled):
-        run = bench.run(parts, "parts", partitions=("none", "two"))
-    assert "1 of 2 partitions failed. two: " in str(run.failure().description)
-    assert len(cancelled()) == 1
-    assert bench.partitions("parts") == ["none"]
-
-
-def test_path_keys_contain_the_partition_on_request(bench: Bench, site: GatedSite) -> None:
-    days = dg.DailyPartitionsDefinition("2026-11-01")
-    request = BatchScrapeRequest(
-        urls=[f"{site.url}/page/1"], partition={"day": "{partition_start}", "until": "{partition_end}"}
-    )
-    daily = build_weblake_assets("daily", request, partitions_def=days)
-    assert bench.run(daily, partition="2026-11-03").success
-    assert bench.files()[0].startswith("documents/day=2026-11-03/until=2026-11-04/")
-
-
 def test_dimensions_and_dynamic_partitions_are_named_in_the_request(bench: Bench, site: GatedSite) -> None:
     both = dg.MultiPartitionsDefinition({"page": dg.StaticPartitionsDefinition(["1", "2"]), "kind": LETTERS})
     request = BatchScrapeRequest(urls=[site.url + "/page/{partition_key[page]}?{partition_key[kind]}"])
@@ -236,32 +171,6 @@ def test_a_job_that_was_started_elsewhere_lands_by_config(bench: Bench, site: Ga
     first, again = (bench.run(elsewhere, run_config=config) for _ in range(2))
     assert first.metadata("elsewhere")["weblake/load_id"] == again.metadata("elsewhere")["weblake/load_id"]
     assert (bench.rows(), bench.started) == (2, 1)
-
-
-def test_usage_lands_the_requested_months(bench: Bench, site: GatedSite) -> None:
-    at = pd.Timestamp.now("UTC")
-    with bench.resource.get_client() as client:
-        for _ in range(3):
-            client.scrape(f"{site.url}/page/1")
-            following = (at.replace(day=1) + pd.DateOffset(months=1)).replace(day=15)
-            bench.service.advance((following - at).total_seconds())
-            at = following
-        client.scrape(f"{site.url}/page/1")
-    begin = pd.Timestamp.now("UTC").strftime("%Y-%m-01")
-    months = dg.MonthlyPartitionsDefinition(begin, end_offset=4)
-    keys = months.get_partition_keys()[:4]
-    usage = build_weblake_assets("usage", UsageRequest(budget=2), partitions_def=months, backfill_policy=IN_ONE)
-    run = bench.run(usage, partition=keys[1])
-    assert (bench.rows("usage_periods"), run.metadata("usage", keys[1])["weblake/credits"]) == (1, 1.0)
-    before = len(bench.service.requests())
-    run = bench.run(usage, partitions=(keys[0], keys[3]))
-    assert sorted(run.materialized()) == [("usage", key) for key in keys]
-    assert [run.metadata("usage", key)["dagster/partition_row_count"] for key in keys] == [1, 1, 1, 1]
-    assert len(bench.service.requests()) - before == 1
-    assert bench.rows("usage_periods") == 4
-    whole = build_weblake_assets("all_usage", UsageRequest(report="tokens", by_api_key=True))
-    assert bench.run(whole).success
-    assert any("report=tokens_by_key" in name for name in bench.files("usage_periods"))
 
 
 def test_activity_lands_by_day(bench: Bench, site: GatedSite) -> None:
@@ -293,24 +202,6 @@ def test_of_two_concurrent_runs_of_a_partition_one_load_remains(
 
 
 @proves(
-    "3.5",
-    at="src/weblake/loads/load_request.py",
-    line='return load_id_of("task", *self._whole(), self.run, generation)',
-    becomes='return load_id_of("task", *self._whole(), self.run, generation, id(self))',
-)
-def test_two_processes_that_land_the_same_load_land_it_once(
-    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one_run(monkeypatch)
-    parts = batches(site)
-    inner = inside(monkeypatch, root.Dataset, "path", lambda: bench.run(parts, partition="a"))
-    outer = bench.run(parts, partition="a")
-    (other,) = [each for each in inner if isinstance(each, Run)]
-    assert load_of(outer, "parts", "a") == load_of(other, "parts", "a")
-    assert (bench.rows(), bench.started) == (2, 1)
-
-
-@proves(
     "O9",
     at="src/weblake/dataset/landed_loads.py",
     line="    if not dataset.storage.ensure_durable(name):",
@@ -334,22 +225,6 @@ def test_o9_a_run_that_dies_around_the_commit_is_finished_by_its_retry(
     assert (bench.rows(), bench.started) == (2, 1)
 
 
-def test_the_retry_reports_the_materialization_of_a_landed_load(
-    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one_run(monkeypatch)
-    parts = batches(site)
-    with monkeypatch.context() as patch:
-        patch.setattr(step, "result_of", killed)
-        assert not survived(lambda: bench.run(parts, partition="a"))
-    assert (bench.rows(), bench.partitions("parts")) == (2, [])
-    asked = len(bench.service.requests())
-    found = bench.run(parts, partition="a").metadata("parts", "a")
-    assert (found["weblake/stored"], found["dagster/partition_row_count"], found["weblake/complete"]) == (2, 2, True)
-    assert len(bench.service.requests()) == asked
-    assert bench.started == 1
-
-
 def test_a_stopped_step_reports_the_partitions_that_have_landed(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,60 +241,6 @@ def test_a_stopped_step_reports_the_partitions_that_have_landed(
     assert not survived(lambda: bench.run(batches(site, backfill_policy=IN_ONE), partitions=("a", "c")))
     assert bench.partitions("parts") == ["a"]
     assert bench.rows() == 2
-
-
-def test_one_step_lands_for_two_assets_from_two_services(bench: Bench, site: GatedSite) -> None:
-    with LocalService() as service:
-        other = WeblakeResource(base_url=service.url, api_key=service.key, root=str(bench.root.parent / "other"))
-        requests: dict[str, BatchScrapeRequest | ScrapeRequest] = {}
-        requests |= {"here": BatchScrapeRequest(urls=site.pages(2)), "there": ScrapeRequest(url=f"{site.url}/page/1")}
-        specs = [spec for name, request in requests.items() for spec in build_weblake_specs(name, request)]
-
-        @dg.multi_asset(specs=specs)
-        def both(context, weblake: WeblakeResource, second: WeblakeResource):  # type: ignore[no-untyped-def]
-            yield from weblake.run(context, requests["here"], key=dg.AssetKey("here"))
-            yield from second.run(context, requests["there"], key=dg.AssetKey("there"))
-
-        run = bench.run([both], resources={"second": other})
-        assert run.success
-        assert (run.metadata("here")["weblake/kind"], run.metadata("there")["weblake/kind"]) == (
-            "batch_scrape",
-            "scrape",
-        )
-        assert (bench.rows(), bench.service.counts().get("scrape_started", 0)) == (2, 0)
-        assert service.counts()["scrape_started"] == 1
-
-
-def test_unusual_partition_keys_stay_within_the_root(bench: Bench, site: GatedSite) -> None:
-    odd = ["a/b=c", "../..", "{partition_key}", "%2e%2e", 'it\'s "quoted"', "日本 ü", "a|b,c", "x" * 200]
-    keys = dg.DynamicPartitionsDefinition(name="keys")
-    bench.instance.add_dynamic_partitions("keys", odd)
-    request = ScrapeRequest(url=f"{site.url}/page/1", partition={"key": "{partition_key}"})
-    assets = build_weblake_assets("odd", request, partitions_def=keys, retry_policy=None)
-    for key in [*odd, odd[0]]:
-        assert bench.run(assets, partition=key).success
-    assert [path for path in bench.root.parent.rglob("*.parquet") if not path.is_relative_to(bench.root)] == []
-    assert len(bench.files()) == len(odd)
-    assert set(bench.partitions("odd")) == set(odd)
-    landed = pq.read_table(str(bench.root / "documents"), partitioning="hive").column("key").to_pylist()
-    assert sorted(landed) == sorted(odd)
-    bench.instance.delete_dynamic_partition("keys", odd[0])
-    assert len(bench.files()) == len(odd)
-
-
-def test_equal_reasons_of_several_partitions_are_stated_once(bench: Bench, site: GatedSite) -> None:
-    """A decorated function's path keys are not known when definitions load."""
-    keys, whole = [*"abc", *("d" * n for n in range(1, 30))], IN_ONE
-    assert bench.run(build_weblake_assets("one", BatchScrapeRequest(urls=site.pages(1)))).success
-
-    @weblake_assets(partitions_def=dg.StaticPartitionsDefinition(keys), backfill_policy=whole, retry_policy=None)
-    def two() -> BatchScrapeRequest:
-        return BatchScrapeRequest(urls=site.pages(1), partition={"letter": "{partition_key}"})
-
-    for last, named in (("c", "a, b, c"), (keys[-1], r"a, b, c, d, dd, .* \[\.\.\.\]")):
-        told = str(bench.run(two, partitions=("a", last)).failure().description)
-        assert re.search(rf"partitions failed\. {named}: The table documents of", told), told
-        assert told.count("A table has one set of keys") == 1
 
 
 def rows(bench: Bench, what: str) -> list[tuple[Any, ...]]:

@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import deployment_docs
 import pytest
-from dagster_celery import celery_executor
-from module_imports import import_all
 from remedy_templates import TEMPLATES, Template, names_command_line_term
 
 import dagster_weblake
@@ -111,12 +108,6 @@ before = loaded()
 
 
 @pytest.mark.system
-@pytest.mark.smoke
-def test_every_module_imports() -> None:
-    assert import_all("dagster_weblake") > 30
-
-
-@pytest.mark.system
 @pytest.mark.parametrize("heavy", [False, True], ids=["a code location", "control: one that reads"])
 def test_a_code_location_with_every_kind_of_definition_loads_nothing_heavy(heavy: bool) -> None:
     more = "from weblake import orchestration; orchestration.table_schema('documents')\n" if heavy else ""
@@ -150,24 +141,3 @@ def _terms_and_values(template: Template) -> dict[str, str]:
 def test_the_interface_has_every_term() -> None:
     assert isinstance(DAGSTER, Interface)
     assert all(asdict(DAGSTER).values())
-
-
-@pytest.mark.system
-def test_the_instance_accepts_its_settings(tmp_path: Path) -> None:
-    (settings,) = deployment_docs.blocks()["What a step needs"]
-    with dg.DagsterInstance.local_temp(str(tmp_path), overrides=settings) as instance:
-        assert (instance.run_monitoring_enabled, instance.run_retries_max_retries) == (True, 3)
-
-
-def test_the_celery_executor_accepts_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CELERY_BROKER_URL", "CELERY_RESULT_BACKEND"):
-        monkeypatch.setenv(name, "redis://redis.example.com/0")
-
-    @dg.job(executor_def=celery_executor)
-    def job() -> None:
-        pass
-
-    config = deployment_docs.executor("Celery")
-    assert dg.validate_run_config(job, {"execution": {"config": config}})
-    with pytest.raises(dg.DagsterInvalidConfigError, match="brokr"):
-        dg.validate_run_config(job, {"execution": {"config": {**config, "brokr": "redis://"}}})

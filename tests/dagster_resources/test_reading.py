@@ -1,8 +1,6 @@
 """Tests of landed data as the input of an asset: its type, and its rows by load, partition, month and day."""
 
-import os
 import re
-import uuid
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,12 +13,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from asset_inputs import Lake, client, docs_of, failure, instance, lake, reader, run
-from gated_site import GatedSite
 
 import weblake
-from dagster_weblake import WeblakeParquetIOManager, reading
+from dagster_weblake import reading
 from weblake import orchestration
-from weblake.api.models import ActivityEntry, UsagePeriod
+from weblake.api.models import UsagePeriod
 
 __all__ = ["client", "instance", "lake"]
 FORMS: list[tuple[object, Callable[[Any], pa.Table]]] = [
@@ -54,51 +51,6 @@ def test_an_input_has_the_type_of_its_annotation(
     assert isinstance(seen[0], expected)  # type: ignore[arg-type]
 
 
-def test_page_errors_are_read_as_a_table(instance: dg.DagsterInstance, lake: Lake) -> None:
-    told: list[dict[str, object]] = []
-
-    @dg.asset(name="docs", metadata={"weblake/table": "documents"})
-    def docs() -> dg.MaterializeResult[Any]:
-        told.append(lake.land(urls=["http://127.0.0.1:9/refused"]))
-        return dg.MaterializeResult(metadata=told[-1])
-
-    seen: list[pa.Table] = []
-    result = run(instance, lake.root, docs, reader(pa.Table, seen, metadata={"table": "page_errors"}))
-    assert seen[0].equals(lake.rows(told[0], "page_errors"))
-    assert seen[0]["url"].to_pylist() == ["http://127.0.0.1:9/refused"]
-    assert result.asset_observations_for_node("below") == []
-
-
-@pytest.mark.system
-def test_documents_on_object_storage(
-    instance: dg.DagsterInstance,
-    s3_root: str,
-    client: weblake.Client,
-    site: GatedSite,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    lake = Lake(s3_root, client, site)
-    told: list[dict[str, object]] = []
-    docs = docs_of(lake, told)
-    run(instance, s3_root, docs)
-    expected = lake.rows(told[0])
-    secret = uuid.uuid4().hex
-    monkeypatch.setenv("CANARY_SECRET", secret)
-    options = {"key": secret, "secret": dg.EnvVar("CANARY_SECRET"), "endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
-        monkeypatch.delenv(name)
-    seen: list[Any] = []
-    for form in (pa.Table, pl.LazyFrame, ds.Dataset):
-        result = run(instance, s3_root, docs.to_source_asset(), reader(form, seen), options=options)
-        record = instance.get_run_by_id(result.run_id)
-        assert secret not in repr([record, instance.all_logs(result.run_id)])
-    assert seen[0].equals(expected)
-    assert seen[1].select("url").collect()["url"].to_list() == expected["url"].to_pylist()
-    assert seen[2].to_table().equals(expected)
-    assert secret not in repr(WeblakeParquetIOManager(root=s3_root, storage_options=options))
-
-
 def test_the_root_in_the_metadata_of_an_asset_is_used(instance: dg.DagsterInstance, lake: Lake, tmp_path: Path) -> None:
     elsewhere = str(tmp_path / "elsewhere")
     told: list[dict[str, object]] = []
@@ -110,14 +62,6 @@ def test_the_root_in_the_metadata_of_an_asset_is_used(instance: dg.DagsterInstan
     of_asset = docs.map_asset_specs(lambda spec: spec.merge_attributes(metadata={"weblake/to": lake.root}))
     run(instance, elsewhere, of_asset, reader(pa.Table, seen))
     assert [each.equals(lake.rows(facts)) for each, facts in zip(seen, told[1:], strict=True)] == [True]
-
-
-def test_an_asset_that_was_never_materialized_is_named(instance: dg.DagsterInstance, lake: Lake) -> None:
-    lake.land("other")
-    docs = docs_of(lake, [])
-    text, data = failure(instance, lake.root, docs, reader(pa.Table, []), selection=["below"])
-    assert "Asset docs was never materialized" in text
-    assert "Materialize it first" in data.metadata["weblake/what_to_do"].value
 
 
 @pytest.mark.parametrize(
@@ -163,23 +107,6 @@ def test_an_output_is_refused_without_a_retry(instance: dg.DagsterInstance, lake
     assert made == [1]
 
 
-def test_an_asset_is_loaded_outside_a_run(instance: dg.DagsterInstance, lake: Lake) -> None:
-    told: list[dict[str, object]] = []
-    sites = dg.StaticPartitionsDefinition(["a", "b"])
-    manager = WeblakeParquetIOManager(root=lake.root)
-    defs = dg.Definitions([docs_of(lake, told, partitions_def=sites)], resources={"io_manager": manager})
-    for partition in ("a", "b"):
-        run(instance, lake.root, *defs.assets or (), partition_key=partition)
-    with defs.get_asset_value_loader(instance) as loader:
-        loaded = loader.load_asset_value("docs", python_type=pl.DataFrame, partition_key="b")
-        wanted = {"columns": ["load_id"]}
-        table = loader.load_asset_value("docs", partition_key="a", input_definition_metadata=wanted)
-    assert isinstance(loaded, pl.DataFrame)
-    assert loaded["load_id"].unique().to_list() == [told[1]["weblake/load_id"]]
-    assert isinstance(table, pa.Table)
-    assert table.column_names == ["load_id"]
-
-
 def test_the_newest_load_is_read_or_all_loads_on_request(instance: dg.DagsterInstance, lake: Lake) -> None:
     told: list[dict[str, object]] = []
     docs = docs_of(lake, told)
@@ -195,18 +122,6 @@ def test_the_newest_load_is_read_or_all_loads_on_request(instance: dg.DagsterIns
     assert sorted(set(every[0]["load_id"].to_pylist())) == sorted(str(each["weblake/load_id"]) for each in told)
     assert every[0].num_rows == 6
     assert whole[0].num_rows == 7
-
-
-def test_a_materialization_without_a_load_does_not_hide_an_earlier_load(
-    instance: dg.DagsterInstance, lake: Lake
-) -> None:
-    told: list[dict[str, object]] = []
-    docs = docs_of(lake, told)
-    run(instance, lake.root, docs)
-    instance.report_runless_asset_event(dg.AssetMaterialization("docs", metadata={"note": "by hand"}))
-    seen: list[pa.Table] = []
-    run(instance, lake.root, docs.to_source_asset(), reader(pa.Table, seen))
-    assert seen[0].equals(lake.rows(told[0]))
 
 
 def test_a_replaced_load_is_read_from_its_replacement(instance: dg.DagsterInstance, lake: Lake) -> None:
@@ -249,25 +164,6 @@ def test_a_load_that_is_replaced_while_it_is_read_is_read_from_its_replacement(
     run(instance, lake.root, docs, below, partition_key="a", selection=["below"])
     assert len(seen[0].collect() if table is pl.LazyFrame else seen[0]) == 5
     assert len(selections) == 2
-
-
-def test_loads_that_are_replaced_at_each_read_fail_the_step(
-    instance: dg.DagsterInstance, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sites = dg.StaticPartitionsDefinition(["a"])
-    docs = docs_of(lake, [], partitions_def=sites)
-    run(instance, lake.root, docs, partition_key="a")
-    select = reading.rows_of
-
-    def rows_of(*given: Any) -> Any:
-        rows = select(*given)
-        lake.land("docs", "a")
-        return rows
-
-    monkeypatch.setattr(reading, "rows_of", rows_of)
-    below = reader(pa.Table, [], partitions_def=sites)
-    said, _ = failure(instance, lake.root, docs, below, partition_key="a", selection=["below"])
-    assert said.startswith("Other runs have replaced loads of the input 3 times while it was read. ")
 
 
 @pytest.mark.system
@@ -354,32 +250,11 @@ def test_months_of_usage_are_read_by_their_partitions(instance: dg.DagsterInstan
     ]
     text, _ = failure(instance, lake.root, usage, below, partition_key="2026-10-01", selection=["below"])
     assert "never materialized for 2026-10-01" in text
-    whole = reader(
-        pa.Table,
-        seen,
-        partition_mapping=dg.AllPartitionMapping(),
-        metadata={"allow_missing_partitions": True, "columns": ["period"]},
-    )
-    run(instance, lake.root, usage, whole, selection=["below"])
-    assert seen[1]["period"].to_pylist() == ["2026-08", "2026-09"]
     unpartitioned = usage_asset("docs", metadata)
     with dg.DagsterInstance.ephemeral() as fresh:
         run(fresh, lake.root, unpartitioned, reader(pa.Table, seen))
-    assert seen[2]["period"].to_pylist() == ["2026-08", "2026-09", "2026-10"]
-    assert set(seen[2]["report"].to_pylist()) == {"credits"}
-
-
-def test_days_of_activity_are_read_by_their_partitions(instance: dg.DagsterInstance, lake: Lake) -> None:
-    entries = [
-        ActivityEntry(id=day, endpoint="scrape", created_at=f"{day}T10:00:00Z") for day in ("2026-11-19", "2026-11-20")
-    ]
-    orchestration.land_activity(entries, lake.dataset)
-    days = dg.DailyPartitionsDefinition("2026-11-01", end_date="2026-11-21")
-    activity = usage_asset("docs", {"weblake/table": "activity"}, partitions_def=days)
-    seen: list[pa.Table] = []
-    below = reader(pd.DataFrame, seen, partitions_def=days)
-    run(instance, lake.root, activity, below, partition_key="2026-11-20")
-    assert seen[0][["id", "activity_date"]].values.tolist() == [["2026-11-20", "2026-11-20"]]
+    assert seen[1]["period"].to_pylist() == ["2026-08", "2026-09", "2026-10"]
+    assert set(seen[1]["report"].to_pylist()) == {"credits"}
 
 
 def test_data_landed_outside_dagster_is_read_completely(instance: dg.DagsterInstance, lake: Lake) -> None:

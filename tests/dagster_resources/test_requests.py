@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import dagster as dg
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given as for_all
@@ -105,12 +104,6 @@ def test_values_known_only_in_the_step_are_checked_there(request_: Request) -> N
     assert build_weblake_assets("docs", request_, partitions_def=dg.StaticPartitionsDefinition(["de"]))
 
 
-def test_values_known_only_in_the_step_hide_no_other_error() -> None:
-    options: Any = {"headers": {"cookie": dg.EnvVar("NOT_SET_COOKIE")}, "formatss": ["markdown"]}
-    with pytest.raises(dg.DagsterInvalidDefinitionError, match="'formatss' is not an option here"):
-        build_weblake_assets("docs", ScrapeRequest(url=URL, options=options))
-
-
 def test_the_terms_of_a_decorated_asset_and_its_wait_are_checked() -> None:
     with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"Asset 'docs': .*fail_ratio"):
         weblake_assets("docs", wait="sensor", terms=LandingRequest(fail_ratio=-1))(lambda: CrawlRequest(url=URL))
@@ -127,13 +120,6 @@ def test_an_iterator_of_urls_is_read_once_for_all_partitions() -> None:
     for urls in (once(), pa.table({"url": [f"{A}{{partition_key}}"]}).to_reader()):
         request = BatchScrapeRequest(urls=urls)
         assert [request.load_request(Part(key)).submitted for key in "ab"] == [(f"{A}a",), (f"{A}b",)]
-
-
-def test_each_partition_gets_the_urls_of_its_upstream_partition() -> None:
-    request = BatchScrapeRequest(urls={"a": [A], "b": pd.DataFrame({"url": [B]})})
-    assert [request.load_request(Part(key)).submitted for key in "ab"] == [(A,), (B,)]
-    with pytest.raises(InvalidOption, match="came as dict"):
-        request.load_request(Part("c"))
 
 
 def test_environment_variables_are_resolved_wherever_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

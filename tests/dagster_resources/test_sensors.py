@@ -122,54 +122,6 @@ def test_a_job_is_left_to_the_run_that_waits_for_it(bench: Bench, site: GatedSit
     assert ticker.tick().said == "No jobs are pending."
 
 
-def test_a_slow_instance_does_not_make_a_tick_longer_than_dagster_allows(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each query takes half a second; the jobs that a tick does not come to are requested by the next ones."""
-    docs = waiting(["https://a.example/"])
-    ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    over = {"deadline": dg.MetadataValue.timestamp(time.time() - 1)}
-    loads = {report_started(bench, "00000000-0000-4000-8000-000000000000", **over) for _ in range(120)}
-    real, queries = bench.instance.get_runs, list[object]()
-
-    def get_runs(*args: object, **more: object) -> object:
-        queries.append(args)
-        return real(*args, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(bench.instance, "get_runs", get_runs)
-    clock = SimpleNamespace(time=time.time, monotonic=lambda: len(queries) / 2)
-    monkeypatch.setattr(collect, "time", clock)
-    requested = set[str | None]()
-    for _ in range(6):
-        began = len(queries)
-        for key in ticker.tick().keys:
-            requested.add(key)
-            run = dg.DagsterRun(
-                job_name="job",
-                tags={"dagster/run_key": str(key), "dagster/sensor_name": ticker.sensor.name},
-                status=dg.DagsterRunStatus.SUCCESS,
-            )
-            bench.instance.add_run(run)
-        assert (len(queries) - began) / 2 <= collect.TICK_S
-    assert requested == loads
-
-
-def test_a_partition_of_many_is_found_without_a_list_of_all_of_them(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With days and a hundred sites a list takes a second, and a tick looks at a hundred jobs."""
-    days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-02-01")
-    both = dg.MultiPartitionsDefinition({"day": days, "site": dg.DynamicPartitionsDefinition(name="sites")})
-    bench.instance.add_dynamic_partitions("sites", ["a"])
-    docs = waiting(["https://a.example/"], partitions_def=both)
-    definitions = Ticker(bench, build_collect_sensor(docs), docs).definitions
-    context = dg.build_sensor_context(instance=bench.instance, definitions=definitions)
-    monkeypatch.setattr(dg.MultiPartitionsDefinition, "get_partition_keys", killed)
-    keys = ("2026-01-05|a", "2026-01-05|gone", "2025-01-05|a", "2026-01-05", "2026-01-05|a|a", "")
-    found = [key for key in keys if collect._can_be_run(context, dg.AssetKey("docs"), key)]
-    assert found == ["2026-01-05|a"]
-
-
 def test_each_partition_is_collected_as_that_partition(bench: Bench, site: GatedSite) -> None:
     sites = dg.DynamicPartitionsDefinition(name="sites")
     bench.instance.add_dynamic_partitions("sites", ["a", "b", "gone"])
@@ -341,18 +293,6 @@ def test_events_without_a_job_are_skipped(bench: Bench, site: GatedSite) -> None
     assert ticker.until(lambda tick: not tick.requests).said == "No jobs are pending."
 
 
-def test_a_load_that_is_reported_twice_is_collected_once(bench: Bench, site: GatedSite) -> None:
-    docs = waiting([f"{site.url}/"])
-    ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    job_id = start(bench.service, [f"{site.url}/page/1"])
-    ended(bench.service, job_id)
-    load_id = report_started(bench, job_id)
-    report_started(bench, job_id, load_id)
-    assert ticker.tick().keys == [load_id]
-    report_started(bench, job_id, load_id)
-    assert ticker.tick().keys == [load_id]
-
-
 def test_a_failing_storage_is_retried_at_the_next_tick(bench: Bench, site: GatedSite) -> None:
     docs = waiting([f"{site.url}/page/1"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
@@ -395,22 +335,6 @@ def test_a_sensor_with_many_open_jobs_reads_no_further_events(bench: Bench, monk
     assert len(memory.pending["docs_job"]) == 2
     assert set(memory.pending["docs_job"]).isdisjoint(first)
     assert len(loads) == 5
-
-
-def test_a_sensor_can_be_called_as_dagsters_testing_page_does(bench: Bench, site: GatedSite) -> None:
-    docs = waiting(site.pages(1))
-
-    def call(key: str = "weblake") -> dg.SensorResult:
-        with dg.build_sensor_context(instance=bench.instance, resources={key: bench.resource}) as context:
-            found = build_collect_sensor(docs, resource_key=key)(context)
-        assert isinstance(found, dg.SensorResult)
-        return found
-
-    assert str(call().skip_reason) == str(dg.SkipReason("No jobs are pending."))
-    bench.run(docs, "docs_job")
-    for key in ("weblake", "billing"):
-        (request,) = until(lambda: call(key).run_requests or [], bool)  # noqa: B023
-        assert request.asset_selection == [dg.AssetKey("docs")]
 
 
 def test_assets_are_given_as_definitions_specs_or_keys(bench: Bench) -> None:

@@ -11,19 +11,16 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
 
 import dagster as dg
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
-from hostile_runs import IN_ONE, LETTERS, survived
+from hostile_runs import survived
 from in_process import Bench
 
 from dagster_weblake import (
@@ -31,7 +28,6 @@ from dagster_weblake import (
     build_weblake_assets,
     stopping,
 )
-from weblake import orchestration
 from weblake.testing import WeblakeService
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -155,9 +151,17 @@ def test_o9_the_job_of_an_evicted_worker_is_left_to_the_retry(shell: Shell, numb
     becomes="_TERMINATIONS = {dg.DagsterEventType.RUN_CANCELED}",
     case="time limit",
 )
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/stopping.py",
+    line="raise RunTerminated(str(interrupt)) from interrupt",
+    becomes="raise",
+    case="user",
+)
 @pytest.mark.parametrize("by", ["user", "time limit"])
-def test_a_terminated_run_cancels_its_job(shell: Shell, by: str) -> None:
-    process = shell.materialize()
+def test_o9_a_terminated_run_cancels_its_job(shell: Shell, by: str) -> None:
+    """Dagster applies the retry policy of a step to its interrupt, and the retry would pay for another job."""
+    process = shell.materialize("retrying")
     shell.wait_job(process)
     shell.instance.report_run_canceling(shell.run())
     if by == "time limit":  # the daemon reports such a run as failed as soon as it has sent the signal
@@ -165,29 +169,11 @@ def test_a_terminated_run_cancels_its_job(shell: Shell, by: str) -> None:
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=DEADLINE_S)[0]
     assert shell.logged(shell.run(), "its run was terminated"), output
-    assert (shell.job_status(), shell.landed) == ("cancelled", [])
+    assert (shell.job_status(), shell.started, shell.landed) == ("cancelled", 1, [])
+    assert shell.instance.all_logs(shell.run().run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
     shell.site.release()
     shell.retry()  # asked for again, it is bought again
     assert (shell.started, len(shell.landed)) == (2, 1)
-
-
-@proves(
-    "O9",
-    at="dagster_resources/src/dagster_weblake/stopping.py",
-    line="raise RunTerminated(str(interrupt)) from interrupt",
-    becomes="raise",
-)
-def test_o9_a_step_of_a_terminated_run_is_not_retried(shell: Shell) -> None:
-    """Dagster applies the retry policy of a step to its interrupt, and the retry would pay for another job."""
-    process = shell.materialize("retrying")
-    shell.wait_job(process)
-    shell.instance.report_run_canceling(shell.run())
-    process.send_signal(signal.SIGTERM)
-    output = process.communicate(timeout=DEADLINE_S)[0]
-    assert shell.logged(shell.run(), "its run was terminated"), output
-    assert (shell.job_status(), shell.started, shell.landed) == ("cancelled", 1, [])
-    assert shell.run().status == dg.DagsterRunStatus.CANCELED
-    assert shell.instance.all_logs(shell.run().run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
 
 
 @proves(
@@ -234,32 +220,6 @@ def test_a_terminated_landing_run_cancels_the_job_of_the_starting_run(shell: She
     assert shell.logged(run, "its run was terminated"), output
     assert shell.job_status() == "cancelled"
     assert shell.landed == []
-
-
-def test_a_terminated_run_cancels_its_jobs_at_the_same_time(
-    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One cancel that gets no response does not use up the time in which the others are sent."""
-    all_there = threading.Barrier(3)
-    real = orchestration.cancel
-
-    def cancel(*args: Any) -> Any:
-        all_there.wait(DEADLINE_S)
-        return (yield from real(*args))
-
-    monkeypatch.setattr(orchestration, "cancel", cancel)
-    monkeypatch.setattr(orchestration, "wait_for_any", Mock(side_effect=dg.DagsterExecutionInterruptedError))
-    monkeypatch.setattr(stopping.InterruptHandler, "_is_terminated", lambda handler: bool(handler.open))
-    held = BatchScrapeRequest(urls=site.held(1))
-    parts = build_weblake_assets("parts", held, partitions_def=LETTERS, backfill_policy=IN_ONE, retry_policy=None)
-    assert not survived(lambda: bench.run(parts, partitions=("a", "c")))
-    site.release()
-    with bench.service.client() as client:
-        ids = [str(entry.id) for entry in client.list_activity(endpoint="batch_scrape").data]
-        assert [client.get_batch_scrape(each).status for each in ids] == ["cancelled"] * 3
-    (run,) = bench.instance.get_runs()
-    logged = [each.message for each in bench.instance.all_logs(run.run_id)]
-    assert sum(message.endswith("was cancelled: its run was terminated.") for message in logged) == 3
 
 
 @proves(

@@ -107,9 +107,8 @@ class Lists(dg.IOManager):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("how", ["factory", "decorator"])
 def test_each_partition_scrapes_the_urls_of_its_own_upstream_partitions(
-    bench: Bench, site: GatedSite, form: str, how: str
+    bench: Bench, site: GatedSite, form: str
 ) -> None:
     partitions_def, mapping, between, wanted = FORMS[form]
 
@@ -117,14 +116,10 @@ def test_each_partition_scrapes_the_urls_of_its_own_upstream_partitions(
     def lists() -> None: ...
 
     more: dict[str, Any] = {"partitions_def": partitions_def, "backfill_policy": ONE_RUN if partitions_def else None}
-    if how == "factory":
-        deps = [dg.AssetDep("lists", partition_mapping=mapping)]
-        pages = build_weblake_assets("pages", BatchScrapeRequest(urls=dg.AssetKey("lists")), deps=deps, **more)
-    else:
 
-        @weblake_assets("pages", ins={"given": dg.AssetIn("lists", partition_mapping=mapping)}, **more)
-        def pages(given: object) -> BatchScrapeRequest:
-            return BatchScrapeRequest(urls=given)
+    @weblake_assets("pages", ins={"given": dg.AssetIn("lists", partition_mapping=mapping)}, **more)
+    def pages(given: object) -> BatchScrapeRequest:
+        return BatchScrapeRequest(urls=given)
 
     kept = Lists()
     kept._values = {f"2026-11-{day:02}": [f"{site.url}/page/{day}"] for day in range(1, 15)}

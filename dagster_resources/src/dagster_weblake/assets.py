@@ -14,13 +14,9 @@ waits.
 from __future__ import annotations
 
 import inspect
-import linecache
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from pathlib import Path
-from types import CodeType, FrameType, FunctionType
 from typing import Any, cast
 
 import dagster as dg
@@ -28,7 +24,6 @@ from typing_extensions import Unpack
 
 from dagster_weblake import collecting, landing
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
-from dagster_weblake.keywords import AssetOptions, SpecOptions, StepOptions, check_names, chosen
 from dagster_weblake.requests import (
     BatchScrapeRequest,
     JobRequest,
@@ -37,7 +32,18 @@ from dagster_weblake.requests import (
     invalid,
 )
 from dagster_weblake.resource import WeblakeResource
-from dagster_weblake.specs import Named, Wait, build_weblake_specs, job_key, job_of
+from dagster_weblake.specs import (
+    AssetOptions,
+    Named,
+    SpecOptions,
+    StepOptions,
+    Wait,
+    build_weblake_specs,
+    check_names,
+    chosen,
+    job_key,
+    job_of,
+)
 from dagster_weblake.step import Result
 from weblake.errors import InvalidOption
 
@@ -121,9 +127,7 @@ def build_weblake_assets(
         asset, request, wait=wait, to=to, partitions_def=partitions_def, **chosen(options, SpecOptions)
     )
     terms = request if isinstance(request, LandingRequest) else None
-    return AssetBuilder(ask, parameters, ins, wait, to, terms, chosen(options, StepOptions), caller(), execute).make(
-        specs
-    )
+    return AssetBuilder(ask, parameters, ins, wait, to, terms, chosen(options, StepOptions), execute).make(specs)
 
 
 def weblake_assets(
@@ -182,9 +186,7 @@ def weblake_assets(
         if not specs[-1].description:
             text = inspect.getdoc(asks) or f"Pages of the request that `{asks.__name__}` returns."
             specs = [*specs[:-1], specs[-1].replace_attributes(description=text)]
-        code = getattr(inspect.unwrap(asks), "__code__", None)
-        source = (code.co_filename, code.co_firstlineno) if code else caller()
-        return AssetBuilder(ask, parameters, inputs, wait, to, terms, chosen(options, StepOptions), source).make(specs)
+        return AssetBuilder(ask, parameters, inputs, wait, to, terms, chosen(options, StepOptions)).make(specs)
 
     return decorate
 
@@ -225,8 +227,6 @@ class AssetBuilder:
     to: str | None
     terms: LandingRequest | None
     step: StepOptions
-    #: The file and line of the user's code that define the asset.
-    source: tuple[str, int]
     execute: StepBody | None = None
 
     def make(self, specs: list[dg.AssetSpec]) -> WeblakeAsset:
@@ -259,7 +259,7 @@ class AssetBuilder:
             assert isinstance(weblake, WeblakeResource)
             yield from body(context, weblake, self._request(context, given, lands=spec.key == data))
 
-        compute = _at_source(run, *self.source)
+        compute: Any = run
         compute.__signature__ = inspect.Signature(parameters)
         compute.__annotations__ = {
             each.name: each.annotation for each in parameters if each.annotation is not each.empty
@@ -293,31 +293,6 @@ class AssetBuilder:
                 "returned: there, a job over its limit is not cancelled. Give @weblake_assets a request with the same "
                 "values as `terms`."
             )
-
-
-def caller() -> tuple[str, int]:
-    """Return the file and line of the user's code that is being executed: of the call of a builder."""
-    frame: FrameType | None = sys._getframe()
-    while frame and frame.f_globals.get("__name__", "").partition(".")[0] in ("dagster_weblake", "dagster"):
-        frame = frame.f_back
-    return ("", 1) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-
-
-def _at_source(body: Callable[..., Iterator[Result]], file: str, line: int) -> Any:
-    """Return a function that runs the body and that, for `inspect` and in tracebacks, is at a line of the user's code.
-
-    `dg.with_source_code_references` links to that file and line. To find the line, `inspect` reads `__wrapped__`, and
-    before Python 3.13 it searches upwards for a line that begins a function. So the wrapped function has a source text
-    of its own in `linecache`, in which its only function begins at this line.
-    """
-    text = "\n" * (line - 1) + "def compute(context, **given): yield from body(context, **given)\n"
-    name = f"<{file}, line {line}>"
-    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
-    places = (file if Path(file).is_file() else __file__, name)
-    codes = [next(each for each in compile(text, at, "exec").co_consts if isinstance(each, CodeType)) for at in places]
-    compute, wrapped = (FunctionType(code, {"body": body}) for code in codes)
-    compute.__wrapped__ = wrapped  # type: ignore[attr-defined]
-    return compute
 
 
 def _is_input(parameter: inspect.Parameter) -> bool:

@@ -17,6 +17,7 @@ import dagster as dg
 
 from dagster_weblake import metadata
 from dagster_weblake.failures import translate_errors
+from dagster_weblake.metadata.usage import usage_metadata
 from dagster_weblake.step import Metadata, Result, Step, parts_of, result_of
 from dagster_weblake.templates import Part
 from weblake import orchestration
@@ -106,8 +107,7 @@ def land_usage(
         months = None if parts[0].key is None else [str(part.month) for part in parts]
         files = orchestration.land_report(found, dataset, months)
         values = {
-            part.key: metadata.usage_metadata(found, files, dataset, period=part.month, budget=request.budget)
-            for part in parts
+            part.key: usage_metadata(found, files, dataset, period=part.month, budget=request.budget) for part in parts
         }
     yield result_of(context, key, values)
 

@@ -130,7 +130,9 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
                     f"Other runs have replaced loads of the input {_SELECTIONS} times while it was read.",
                     hint="Run the step again when they have ended.",
                 )
-        _tell(context, rows, reading, value)
+        # Metadata of the input would be an observation that hides the asset's materializations.
+        which = "" if rows.loads is None else f", loads {', '.join(rows.loads[:3])} of {len(rows.loads)}"
+        context.log.info(f"Loaded the table {rows.table} of {reading.url}{which} as {type(value).__name__}.")
         return value
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
@@ -170,24 +172,6 @@ def _annotation(context: dg.InputContext) -> object:
         return Any
 
 
-def _tell(context: dg.InputContext, rows: Rows, reading: weblake.Reading, value: object) -> None:
-    """Log what was loaded. Metadata of the input would be an observation that hides the asset's materializations."""
-    count = rows.count if rows.count is not None else _rows(value)
-    what = f"the table {rows.table} of {reading.url}"
-    if rows.loads is not None:
-        what += f", {', '.join(rows.loads[:3]) or 'no load'}{' and more' if len(rows.loads) > 3 else ''}"
-    if rows.keys:
-        keys = {name: list(values) for name, values in rows.keys.items()}
-        what += f", {keys}"
-    context.log.info(f"Loaded {what}{'' if count is None else f': {count} rows'} as {type(value).__name__}.")
-
-
-def _rows(value: object) -> int | None:
-    """Return the number of rows of a value that has them in memory."""
-    shape = getattr(value, "shape", None)
-    return shape[0] if isinstance(shape, tuple) and isinstance(shape[0], int) else None
-
-
 def _output_name(context: dg.OutputContext) -> str:
     return f"asset {context.asset_key.to_user_string()}" if context.has_asset_key else f"output {context.name}"
 
@@ -216,8 +200,6 @@ class Rows:
     #: Load ids; None for all loads.
     loads: tuple[str, ...] | None = None
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    #: The number of rows, if the ledger records it.
-    count: int | None = None
     #: The files of the loads in this table.
     files: frozenset[str] = frozenset()
 
@@ -259,13 +241,11 @@ def rows_of(context: dg.InputContext, root: str, storage_options: Mapping[str, o
     named = dict.fromkeys(load for loads in found.values() for load in loads)
     with ThreadPoolExecutor(_READERS) as readers:
         receipts = list(readers.map(lambda load: _current(dataset, load, context), named))
-    files = {each.load_id: [file for file in each.files if file.path.startswith(f"{rows.table}/")] for each in receipts}
-    listed = [file for of_load in files.values() for file in of_load]
+    paths = (file.path for receipt in receipts for file in receipt.files)
     return replace(
         rows,
-        loads=tuple(files),
-        count=sum(file.rows for file in listed),
-        files=frozenset(file.path for file in listed),
+        loads=tuple(receipt.load_id for receipt in receipts),
+        files=frozenset(path for path in paths if path.startswith(f"{rows.table}/")),
     )
 
 

@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,7 +112,10 @@ def run(sites: Sequence[str], browser: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _add(outcome: dict[str, Any], result: dg.ExecuteInProcessResult) -> None:
-    """Add the failures and the materializations of a run to the summary."""
+    """Add the failures and the materializations of a run to the summary, with the receipts of loads that landed."""
+    from dagster_weblake import WeblakeMetadataSet
+    from weblake import orchestration
+
     for failure in result.get_step_failure_events():
         data = failure.step_failure_data
         why = data.user_failure_data.description if data.user_failure_data else data.error_display_string
@@ -122,20 +125,11 @@ def _add(outcome: dict[str, Any], result: dg.ExecuteInProcessResult) -> None:
     for event in result.get_asset_materialization_events():
         name = event.materialization.asset_key.to_user_string()
         outcome["partitions"][name] = outcome["partitions"].get(name, 0) + 1
-        receipt = _receipt_of(event.materialization.metadata)
-        if receipt is not None:
-            outcome["loads"][name] = receipt
-
-
-def _receipt_of(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, object] | None:
-    """Return the receipt of the load that was landed; None for other materializations, such as of started jobs."""
-    from weblake import orchestration
-
-    load_id, root = metadata.get("weblake/load_id"), metadata.get("weblake/root")
-    if load_id is None or root is None or "weblake/stored" not in metadata:
-        return None
-    landing = orchestration.LoadState(orchestration.open_dataset(str(root.value)), str(load_id.value)).landed
-    return None if landing is None else landing.receipt.to_dict()
+        load = WeblakeMetadataSet.extract(event.materialization.metadata)
+        if load.stored is not None:  # not of a job that was only started, or of a report
+            landed = orchestration.LoadState(orchestration.open_dataset(str(load.root)), str(load.load_id)).landed
+            assert landed is not None
+            outcome["loads"][name] = landed.receipt.to_dict()
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import dagster as dg
 from typing_extensions import Unpack
 
-from dagster_weblake.assets import AssetBuilder, WeblakeAsset, caller
+from dagster_weblake.assets import AssetBuilder, WeblakeAsset
 from dagster_weblake.failures import translate_errors
-from dagster_weblake.keywords import AssetOptions, SpecOptions, StepOptions, check_names, chosen
 from dagster_weblake.metadata.columns import column_schema
 from dagster_weblake.requests import invalid
 from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.secret_config import resolve, reveal
-from dagster_weblake.specs import Named, named_spec
+from dagster_weblake.specs import AssetOptions, Named, SpecOptions, StepOptions, check_names, chosen, named_spec
 from dagster_weblake.step import Result
 from weblake import orchestration
 from weblake.errors import AskPerson, InvalidOption, StorageRefused, WeblakeError, causes
@@ -92,7 +91,7 @@ def build_table_asset(
         yield dg.MaterializeResult(asset_key=spec.key, metadata=_metadata(result, keys))
 
     step = chosen(options, StepOptions)
-    return AssetBuilder(None, [], {}, "step", to, None, step, caller(), sync).make([spec])
+    return AssetBuilder(None, [], {}, "step", to, None, step, sync).make([spec])
 
 
 @contextmanager

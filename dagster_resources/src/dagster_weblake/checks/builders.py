@@ -9,7 +9,6 @@ one of these, they look at the newer one. For freshness, give the asset a `dg.Fr
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from dagster_weblake.metadata import load_named_by, named_loads
 from dagster_weblake.metadata.text_format import amount, plain
 from dagster_weblake.remedies import in_dagster_terms
 from weblake import orchestration
-from weblake.errors import InvalidOption, WeblakeError
+from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
     from weblake.orchestration import Dataset
@@ -94,7 +93,7 @@ def build_document_checks(
     ]
 
     @dg.multi_asset_check(
-        name=_op_name(key, "document_checks" if checks is None else "_".join(names)),
+        name=f"{key.to_python_identifier()}__{'_'.join(['document_checks'] if checks is None else names)}",
         specs=specs,
         can_subset=True,
         required_resource_keys={resource_key},
@@ -216,10 +215,6 @@ def _own_root(target: dg.AssetSpec) -> str | None:
     return to if isinstance(to, str) else None
 
 
-def _op_name(key: dg.AssetKey, what: str) -> str:
-    return f"{key.to_python_identifier()}__{what}"
-
-
 def _dataset(context: dg.AssetCheckExecutionContext, resource_key: str, to: str | None) -> "Dataset":
     dataset: Dataset = getattr(context.resources, resource_key).dataset(to)
     return dataset
@@ -229,9 +224,6 @@ def _worst(name: str, loads: Sequence[Load], limits: Limits) -> Finding:
     """Return the finding of the first load that fails, else of the last load."""
     for load in loads:
         finding = findings.find(name, load, limits)
-        # Another run may replace a load while it is checked; its files are gone then.
-        while not finding.passed and (newer := _replacement_of(load)) is not None:
-            load, finding = newer, findings.find(name, newer, limits)
         if not finding.passed:
             break
     about: dict[str, float | str | dg.MetadataValue] = {"load_id": plain(load.receipt.load_id)}
@@ -267,16 +259,6 @@ def _months_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list
     landed = {record.partition_key for record in _materializations(context, key)}
     months = {str(name)[:7] for name in landed or {context.run.tags.get(_PARTITION)}}
     return sorted(filter(_MONTH.fullmatch, months)) or [f"{datetime.now(timezone.utc):%Y-%m}"]
-
-
-def _replacement_of(load: Load) -> Load | None:
-    """Return the load that has replaced this one since it was selected; None if there is none or it is not known."""
-    with suppress(WeblakeError):
-        newest = orchestration.LoadState(load.dataset, load.receipt.load_id).current
-        landing = newest.landed
-        if newest.load_id != load.receipt.load_id and landing is not None:
-            return replace(load, receipt=landing.receipt)
-    return None
 
 
 def _named(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[tuple[str, dg.EventLogRecord]]:

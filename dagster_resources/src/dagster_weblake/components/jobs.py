@@ -16,7 +16,7 @@ from dagster_weblake.checks import build_document_checks
 from dagster_weblake.components.attributes import Block, ResolvedDeadline, doc, duration, fill_templates
 from dagster_weblake.components.component import LandingComponent
 from dagster_weblake.components.option_schema import options_schema
-from dagster_weblake.components.scaffolding import BatchScrapeScaffolder, CrawlScaffolder
+from dagster_weblake.components.scaffolding import BatchScrapeParams, CrawlParams, scaffolder
 from dagster_weblake.requests import BatchScrapeRequest, CrawlRequest, LandingRequest, Request, code_version_of
 from dagster_weblake.sensors import build_collect_sensor
 from dagster_weblake.specs import Wait
@@ -126,7 +126,7 @@ def _options(form: type, description: str, examples: list[Mapping[str, object]])
     )
 
 
-@dg.scaffold_with(CrawlScaffolder)
+@dg.scaffold_with(scaffolder(CrawlParams))
 class WeblakeCrawlComponent(JobComponent):
     """A crawl of a site, landed as Parquet: exactly once, paid once.
 
@@ -174,7 +174,7 @@ def _urls_of(context: dg.ResolutionContext, value: object) -> object:
     return str(context.resolve_source_relative_path(found))
 
 
-@dg.scaffold_with(BatchScrapeScaffolder)
+@dg.scaffold_with(scaffolder(BatchScrapeParams))
 class WeblakeBatchScrapeComponent(JobComponent):
     """Many URLs scraped as one job, landed as Parquet: exactly once, paid once.
 

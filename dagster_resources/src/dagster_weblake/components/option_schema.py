@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from typing_extensions import Required
@@ -19,11 +19,8 @@ Schema = dict[str, object]
 #: A value that Dagster computes when it loads the component; no schema can check its result.
 _TEMPLATE: Schema = {"type": "string", "pattern": r"\{\{|\{%"}
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
-
-
-def _templated(schema: Schema) -> Schema:
-    """Return a schema that also accepts templates, and keeps the specific errors of all other values."""
-    return {"if": _TEMPLATE, "else": schema}
+_TEXT_BOUNDS = {"min_length": "minLength", "max_length": "maxLength"}
+_NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", types.NoneType: "null"}
 
 
 def options_schema(options: type) -> Schema:
@@ -31,81 +28,50 @@ def options_schema(options: type) -> Schema:
     return _templated(_object(options))
 
 
+def _templated(schema: Schema) -> Schema:
+    """Return a schema that also accepts templates, and keeps the specific errors of all other values."""
+    return {"if": _TEMPLATE, "else": schema}
+
+
 def _object(cls: type) -> Schema:
-    properties: dict[str, object] = {}
-    required = []
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        if get_origin(hint) is Required:
-            required.append(name)
-            hint = get_args(hint)[0]
-        properties[name] = _templated(_schema(hint))
-    found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**found, "required": required} if required else found
+    hints = get_type_hints(cls, include_extras=True)
+    return {
+        "type": "object",
+        "properties": {name: _templated(_schema(hint)) for name, hint in hints.items()},
+        "additionalProperties": False,
+        "required": [name for name, hint in hints.items() if get_origin(hint) is Required],
+    }
 
 
 def _schema(hint: object) -> Schema:
     origin, args = get_origin(hint), get_args(hint)
+    if origin is Required:
+        return _schema(args[0])
     if origin is Annotated:
-        return {**_schema(args[0]), **_bounds(args[1], is_text=args[0] is str)}
+        known = _BOUNDS | (_TEXT_BOUNDS if args[0] is str else {})
+        bounds = {word: getattr(args[1], name, None) for name, word in known.items()}
+        return _schema(args[0]) | {word: value for word, value in bounds.items() if value is not None}
     if origin in (Union, types.UnionType):
-        return _union(args)
+        return _union([_schema(each) for each in args])
     if origin is Literal:
         return {"enum": [word for value in args for word in _spellings(value)]}
     if origin is Sequence:
         return {"type": "array", "items": _templated(_schema(args[0]))}
     if origin is Mapping:
-        values = _templated(_schema(args[1])) if args[1] is not object else True
+        values = True if args[1] is object else _templated(_schema(args[1]))
         return {"type": "object", "additionalProperties": values}
     if isinstance(hint, type) and is_typeddict(hint):
         return _object(hint)
-    names = {bool: "boolean", int: "integer", float: "number", str: "string", types.NoneType: "null"}
-    return {"type": names[hint]}  # type: ignore[index]
+    return {"type": _NAMES[hint]}  # type: ignore[index]
 
 
-def _bounds(meta: object, *, is_text: bool) -> Schema:
-    found: Schema = {}
-    for name, keyword in _BOUNDS.items():
-        value = getattr(meta, name, None)
-        if value is not None:
-            found[keyword] = value
-    for name, keyword in (("min_length", "minLength"), ("max_length", "maxLength")):
-        value = getattr(meta, name, None)
-        if value is not None and is_text:
-            found[keyword] = value
-    return found
-
-
-def _union(members: Iterable[object]) -> Schema:
-    """Return a schema of single values and objects, selected by the value's type, and among objects by their `type`."""
-    members = list(members)
-    objects = [each for each in members if isinstance(each, type) and is_typeddict(each)]
-    leaves = [_schema(each) for each in members if each not in objects and get_origin(each) is not Mapping]
-    is_free = any(get_origin(each) is Mapping for each in members)
-    leaf: Schema = leaves[0] if len(leaves) == 1 else {"anyOf": leaves}
-    if not objects and not is_free:
-        return leaf
-    body: Schema = {"type": "object"} if not objects else _tagged(objects)
-    return {"if": {"type": "object"}, "then": body, "else": leaf if leaves else {"type": "object"}}
-
-
-def _tagged(objects: Sequence[type]) -> Schema:
-    tags = {cls: _tags(cls) for cls in objects}
-    if not all(tags.values()):
-        return _object(objects[0]) if len(objects) == 1 else {"type": "object"}
-    words = [word for each in tags.values() for word in each]
-    known: Schema = {"type": "object", "required": ["type"], "properties": {"type": _templated({"enum": words})}}
-    known["allOf"] = [
-        {"if": {"properties": {"type": {"enum": each}}, "required": ["type"]}, "then": _object(cls)}
-        for cls, each in tags.items()
-    ]
-    return known
-
-
-def _tags(cls: type) -> list[str]:
-    hint: object = get_type_hints(cls, include_extras=True).get("type")
-    if get_origin(hint) is Required:
-        hint = get_args(hint)[0]
-    return [word for value in get_args(hint) for word in _spellings(value)] if get_origin(hint) is Literal else []
+def _union(members: Sequence[Schema]) -> Schema:
+    """Return a schema that selects by the value's type, so that errors are about objects or about single values."""
+    objects = [each for each in members if each.get("type") == "object"]
+    known = [each for each in objects if "properties" in each] or objects
+    leaves = [each for each in members if each not in objects]
+    leaf: Schema = leaves[0] if len(leaves) == 1 else {"anyOf": leaves or objects}
+    return {"if": {"type": "object"}, "then": {"anyOf": known}, "else": leaf} if objects else leaf
 
 
 def _spellings(value: str) -> list[str]:

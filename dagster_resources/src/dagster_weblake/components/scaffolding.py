@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import dagster as dg
 from pydantic import BaseModel, Field
@@ -67,27 +67,26 @@ class UsageParams(LandingParams):
     budget: int | None = Field(None, description="Credits or tokens that a month may use.", ge=0)
 
 
-class LandingScaffolder(dg.Scaffolder[Any]):
-    """Writes a defs.yaml with the attributes of the parameters."""
+def scaffolder(kind: type[LandingParams]) -> type[dg.Scaffolder[Any]]:
+    """Return the scaffolder of a component: it writes a defs.yaml with the attributes of the parameters."""
 
-    params: ClassVar[type[LandingParams]]
+    class LandingScaffolder(dg.Scaffolder[Any]):
+        @classmethod
+        def get_scaffold_params(cls) -> type[LandingParams]:
+            return kind
 
-    @classmethod
-    def get_scaffold_params(cls) -> type[LandingParams]:
-        """Return the class of the parameters."""
-        return cls.params
+        def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+            folder = request.target_path.parent if request.append else request.target_path
+            attributes: dict[str, object] = {
+                "asset": {"key": request.params.asset or folder.name},
+                **request.params.attributes(),
+                **({} if request.params.to is None else {"to": request.params.to}),
+            }
+            dg.scaffold_component(request, attributes)  # in Python it is Dagster's, without attributes
+            if not _has_resource(folder.parent):
+                shutil.copy(_LAKE, folder.parent / _LAKE.name)
 
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write the file; in Python it is Dagster's, without attributes."""
-        folder = request.target_path.parent if request.append else request.target_path
-        attributes: dict[str, object] = {
-            "asset": {"key": request.params.asset or folder.name},
-            **request.params.attributes(),
-            **({} if request.params.to is None else {"to": request.params.to}),
-        }
-        dg.scaffold_component(request, attributes)
-        if not _has_resource(folder.parent):
-            shutil.copy(_LAKE, folder.parent / _LAKE.name)
+    return LandingScaffolder
 
 
 def _has_resource(folder: Path) -> bool:
@@ -98,21 +97,3 @@ def _has_resource(folder: Path) -> bool:
     return any(
         words[each.suffix] in each.read_text("utf-8", "replace") for each in folder.rglob("*") if each.suffix in words
     )
-
-
-class CrawlScaffolder(LandingScaffolder):
-    """Scaffolds a crawl of a site."""
-
-    params = CrawlParams
-
-
-class BatchScrapeScaffolder(LandingScaffolder):
-    """Scaffolds a batch of URLs."""
-
-    params = BatchScrapeParams
-
-
-class UsageScaffolder(LandingScaffolder):
-    """Scaffolds the usage by month."""
-
-    params = UsageParams

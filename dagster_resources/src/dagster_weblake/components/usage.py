@@ -12,7 +12,7 @@ from typing_extensions import Self
 from dagster_weblake.checks import build_usage_checks
 from dagster_weblake.components.attributes import Block, ResolvedBackfillPolicy, doc
 from dagster_weblake.components.component import LandingComponent
-from dagster_weblake.components.scaffolding import UsageScaffolder
+from dagster_weblake.components.scaffolding import UsageParams, scaffolder
 from dagster_weblake.requests import Request, UsageRequest
 
 
@@ -23,7 +23,7 @@ class UsageChecksBlock(Block):
     blocking: bool = False
 
 
-@dg.scaffold_with(UsageScaffolder)
+@dg.scaffold_with(scaffolder(UsageParams))
 class WeblakeUsageComponent(LandingComponent):
     """The team's usage by month, landed as Parquet; reading it costs nothing.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from dagster_weblake.metadata.loads import file_uri, table_facts, table_uri
+from dagster_weblake.metadata import file_uri, table_facts, table_uri
 from dagster_weblake.metadata.text_format import amount, format_table, number, plain, typed
 from weblake import orchestration
 

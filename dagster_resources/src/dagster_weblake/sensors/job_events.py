@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Annotated
 
 import dagster as dg
@@ -165,14 +166,12 @@ class OwnRun(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
 class OwnRuns:
     """The runs that have started jobs, each read once: a run over many partitions has started a job for each."""
 
-    instance: dg.DagsterInstance
-    _runs: dict[str, dg.DagsterRun | None] = field(default_factory=dict)
-    _selected: dict[tuple[str, dg.AssetKey], bool] = field(default_factory=dict)
-    _failures: dict[str, Sequence[dg.EventLogRecord]] = field(default_factory=dict)
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self._run = cache(instance.get_run_by_id)
+        self._events = cache(lambda run_id, kind: instance.get_records_for_run(run_id, of_type=kind).records)
 
     def of(self, job: StartedJob, data: dg.AssetKey, state: object) -> OwnRun:
         """Return what the run that started a job does about its landing.
@@ -189,26 +188,14 @@ class OwnRuns:
             return OwnRun.WAITS
         if run.status == dg.DagsterRunStatus.CANCELED:
             return OwnRun.FAILED if state in _UNWANTED else OwnRun.NOTHING
-        if run.run_id not in self._failures:
-            found = self.instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
-            self._failures[run.run_id] = found.records
-        failures = self._failures[run.run_id]
+        failures = self._events(run.run_id, dg.DagsterEventType.STEP_FAILURE)
         return OwnRun.FAILED if any(_is_final(record, job.load_id) for record in failures) else OwnRun.NOTHING
-
-    def _run(self, run_id: str) -> dg.DagsterRun | None:
-        if run_id not in self._runs:
-            self._runs[run_id] = self.instance.get_run_by_id(run_id)
-        return self._runs[run_id]
 
     def _selects(self, run: dg.DagsterRun, key: dg.AssetKey) -> bool:
         if run.asset_selection:
             return key in run.asset_selection
-        if (run.run_id, key) not in self._selected:
-            planned = self.instance.get_records_for_run(
-                run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
-            )
-            self._selected[run.run_id, key] = any(record.asset_key == key for record in planned.records)
-        return self._selected[run.run_id, key]
+        planned = self._events(run.run_id, dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+        return any(record.asset_key == key for record in planned)
 
 
 def _is_final(record: dg.EventLogRecord, load_id: str) -> bool:

@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from weblake.dataset.root import open_dataset as open_dataset
     from weblake.dataset.root import path_keys as path_keys
     from weblake.dataset.root import refuse_memory as refuse_memory
+    from weblake.events import METRICS as METRICS
+    from weblake.events import LoadTotals as LoadTotals
+    from weblake.events import ProgressLog as ProgressLog
+    from weblake.events import Totals as Totals
+    from weblake.events import combine as combine
+    from weblake.events import measurements as measurements
     from weblake.jobs import ended_jobs, job_links
     from weblake.jobs.cancelling import cancel as cancel
     from weblake.jobs.cancelling import describe_cancel as describe_cancel
@@ -83,12 +89,6 @@ if TYPE_CHECKING:
     from weblake.loads.orphans import open_loads_of_task as open_loads_of_task
     from weblake.loads.usage import land_activity as land_activity
     from weblake.loads.usage import land_report as land_report
-    from weblake.observers import METRICS as METRICS
-    from weblake.observers import LoadTotals as LoadTotals
-    from weblake.observers import ProgressLog as ProgressLog
-    from weblake.observers import Totals as Totals
-    from weblake.observers import combine as combine
-    from weblake.observers import measurements as measurements
     from weblake.remedies import Interface as Interface
     from weblake.secret_settings import secrets_in as secrets_in
     from weblake.secret_settings import without_secrets as without_secrets
@@ -123,20 +123,20 @@ _PLACES = {
     "ListedJob": "jobs.ended_jobs",
     "LoadRequest": "loads.load_request",
     "LoadState": "dataset.landed_loads",
-    "LoadTotals": "observers",
-    "METRICS": "observers",
+    "LoadTotals": "events",
+    "METRICS": "events",
     "Naming": "loads.load_request",
     "OverBudget": "jobs.polling",
     "PollResults": "jobs.ended_jobs",
     "PollRound": "jobs.ended_jobs",
-    "ProgressLog": "observers",
+    "ProgressLog": "events",
     "Report": "jobs.usage_reports",
     "Retry": "jobs.retry",
     "RetryPolicy": "jobs.retry",
     "StartedLoad": "loads.intents",
     "Task": "loads.load_request",
     "Terms": "loads.load_request",
-    "Totals": "observers",
+    "Totals": "events",
     "UrlShard": "urls.shards",
     "WaitingJob": "jobs.polling",
     "WatcherState": "jobs.ended_jobs",
@@ -146,7 +146,7 @@ _PLACES = {
     "check_job_page": "jobs.job_links:check_template",
     "closed_periods": "jobs.usage_reports",
     "collect": "loads.detached",
-    "combine": "observers",
+    "combine": "events",
     "crawl_request": "loads.load_request:crawl",
     "describe_cancel": "jobs.cancelling",
     "existing_job_request": "loads.load_request:existing_job",
@@ -159,7 +159,7 @@ _PLACES = {
     "land_activity": "loads.usage",
     "land_report": "loads.usage",
     "longest_named_pause": "jobs.named_pauses",
-    "measurements": "observers",
+    "measurements": "events",
     "named_pause": "jobs.named_pauses",
     "observing": "jobs.retry",
     "open_dataset": "dataset.root",

@@ -27,8 +27,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import weblake
-from weblake.events import Event, Observer, RequestFinished
-from weblake.observers import log_event
+from weblake.events import Event, Observer, RequestFinished, log_event
 from weblake.otel import OpenTelemetry
 
 

@@ -22,12 +22,11 @@ from weblake.api import operations
 from weblake.api.operation import Operation
 from weblake.credentials import ApiKey, redact_error
 from weblake.errors import InvalidOption, WeblakeError
-from weblake.events import Observer
+from weblake.events import Observer, client_observer
 from weblake.http.observed_transport import AsyncObservedTransport, ObservedTransport
 from weblake.http.options import HttpOptions
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
-from weblake.observers import client_observer
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 
 P = ParamSpec("P")

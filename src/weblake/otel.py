@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weblake import events
 from weblake.errors import FeatureMissing
-from weblake.events import Event, Observer
-from weblake.observers import METRICS, measurements
+from weblake.events import METRICS, Event, Observer, measurements
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

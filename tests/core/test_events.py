@@ -17,10 +17,9 @@ from observed_lab import FirstResponseLost, ObservedLab, WithoutReplay, observed
 import weblake
 from weblake import AsyncClient, Client, Terms, events, steps
 from weblake.errors import JobGone, LoadIncomplete, OutcomeUnknown
-from weblake.events import Event
+from weblake.events import Event, LoadTotals, ProgressLog, Totals, combine, log_event
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming
-from weblake.observers import LoadTotals, ProgressLog, Totals, combine, log_event
 from weblake_service.page_failure import PageFailure
 
 
@@ -298,7 +297,7 @@ def test_the_same_state_is_logged_each_minute(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("weblake.observers.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("weblake.events.time.monotonic", lambda: now[0])
     log = ProgressLog(logging.getLogger("the.task").log)
     poll = events.StatusPolled(kind="crawl", job_id="x", status="scraping", completed=3, total=None)
     retry = events.RetryScheduled(operation="get_crawl", attempt=1, error="ServiceUnreachable", status=None, pause_s=9)

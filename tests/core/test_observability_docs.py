@@ -15,9 +15,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import generate_latest
 
 from airflow_provider_weblake import observing
-from weblake import Client, events, observers, orchestration, orphans
-from weblake.events import Event
-from weblake.observers import METRICS
+from weblake import Client, events, orchestration, orphans
+from weblake.events import METRICS, Event
 from weblake.otel import OpenTelemetry
 from weblake_service.page_failure import PageFailure
 
@@ -172,4 +171,4 @@ def test_the_links_and_loggers_of_the_page_exist() -> None:
     for link in re.findall(r"\]\(([^)]+)\)", TEXT):
         assert (DOCS / link).exists(), link
     loggers = {row[0].strip("`") for row in table("logger | level | records")}
-    assert {observers._CLIENT_LOG.name, observers._LANDING_LOG.name} <= loggers
+    assert {events._CLIENT_LOG.name, events._LANDING_LOG.name} <= loggers

@@ -14,7 +14,7 @@ from secret_search import contains_secret
 
 from weblake import Client, Receipt, Terms, events
 from weblake.errors import FeatureMissing, LoadIncomplete
-from weblake.observers import METRICS
+from weblake.events import METRICS
 from weblake.otel import WAIT_BOUNDARIES, OpenTelemetry
 from weblake_service.page_failure import PageFailure
 

@@ -202,10 +202,10 @@ class LandingStateMachine(RuleBasedStateMachine):
         def work(client: SteppedClient, dataset: Dataset) -> None:
             known = set(self.world.jobs)
             if what == "activity":
-                usage.land_activity(client.run(usage_reports.activity(client.retry)), dataset.storage)
+                usage.land_activity(client.run(usage_reports.activity(client.retry)), dataset)
                 self.assertions.reported.active |= known
             else:
-                usage.land_report(client.run(usage_reports.report("credits", client.retry)), dataset.storage)
+                usage.land_report(client.run(usage_reports.report("credits", client.retry)), dataset)
 
         return work
 

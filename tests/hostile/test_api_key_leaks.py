@@ -28,9 +28,8 @@ from weblake import AsyncClient, Client
 from weblake.api import operations
 from weblake.credentials import ApiKey
 from weblake.errors import AuthenticationFailed, DeadlineExceeded, ServiceUnavailable, WeblakeError
-from weblake.events import Event
+from weblake.events import Event, combine
 from weblake.jobs.retry import RetryPolicy
-from weblake.observers import combine
 from weblake.settings import Settings
 from weblake.steps import Upload
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -12,12 +13,22 @@ import pytest
 from scripted_transport import ScriptedTransport, reply, retry
 
 from weblake.api.models import ActivityEntry
+from weblake.dataset.root import Dataset
 from weblake.errors import MalformedReply
 from weblake.jobs import usage_reports
-from weblake.loads.usage import land_activity, land_report
-from weblake.storage import open_storage
+from weblake.loads import usage
+from weblake.receipt import LandedFile
+from weblake.storage import Storage, open_storage
 
 START, LATER = "2026-11-01T00:00:00.000Z", "2026-10-01T00:00:00.000Z"
+
+
+def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[LandedFile]:
+    return usage.land_activity(entries, Dataset.at(storage))
+
+
+def land_report(found: usage_reports.Report, storage: Storage, only: Collection[str] | None = None) -> list[LandedFile]:
+    return usage.land_report(found, Dataset.at(storage), only)
 
 
 def report(*periods: dict[str, Any]) -> usage_reports.Report:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -16,13 +16,23 @@ from crash_steps import crash
 
 from weblake.api.models import ActivityEntry, UsagePeriod
 from weblake.dataset import layout
+from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
 from weblake.jobs.usage_reports import Report
 from weblake.loads import usage
-from weblake.loads.usage import PENDING, land_activity, land_report
+from weblake.loads.usage import PENDING
+from weblake.receipt import LandedFile
 from weblake.storage import Storage, open_storage
 
 DAY, OTHER = "2026-11-20", "2026-11-18"
+
+
+def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[LandedFile]:
+    return usage.land_activity(entries, Dataset.at(storage))
+
+
+def land_report(found: Report, storage: Storage, only: Collection[str] | None = None) -> list[LandedFile]:
+    return usage.land_report(found, Dataset.at(storage), only)
 
 
 def entries(*ids: str, day: str = DAY, endpoint: str = "scrape") -> list[ActivityEntry]:

@@ -126,11 +126,11 @@ class Landings:
         raise AssertionError("unreachable")
 
     def usage(self) -> None:
-        storage = open_dataset(self.root).storage
+        dataset = open_dataset(self.root)
         entries = self.retry_until_success(lambda: self.client.run(usage_reports.activity(self.client.retry)))
-        usage_landing.land_activity(entries, storage)
+        usage_landing.land_activity(entries, dataset)
         report = self.retry_until_success(lambda: self.client.run(usage_reports.report("credits", self.client.retry)))
-        usage_landing.land_report(report, storage)
+        usage_landing.land_report(report, dataset)
 
     def webhooks(self) -> None:
         """Assert that every job of this round was announced, under one delivery id however often it was delivered."""

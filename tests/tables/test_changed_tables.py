@@ -627,7 +627,7 @@ def test_an_append_only_table_of_usage_gets_new_files_and_keeps_replaced_ones(la
     def usage(month: int, credits: float) -> None:
         start = f"2026-{month:02}-01T00:00:00Z"
         period = UsagePeriod(start_date=start, end_date=None, api_key=None, total_credits=credits)
-        land_report(Report("credits", (period,), datetime.now(timezone.utc)), lab.dataset.storage)
+        land_report(Report("credits", (period,), datetime.now(timezone.utc)), lab.dataset)
 
     def found() -> dict[str, float]:
         table = DeltaTable(lab.root / "delta" / "usage_periods").to_pyarrow_table(columns=["period", "total_credits"])

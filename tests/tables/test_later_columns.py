@@ -64,7 +64,7 @@ class Tables:
 
     def usage(self, credits: float) -> None:
         period = UsagePeriod(start_date="2026-11-01T00:00:00Z", end_date=None, api_key=None, total_credits=credits)
-        land_report(Report("credits", (period,), datetime.now(timezone.utc)), self.lab.dataset.storage)
+        land_report(Report("credits", (period,), datetime.now(timezone.utc)), self.lab.dataset)
 
     def add(self, table: str = "documents") -> None:
         named = {"catalog": "lake", "identifier": f"web.{table}"} if self.format == "iceberg" else {}

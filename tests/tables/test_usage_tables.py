@@ -64,7 +64,7 @@ class UsageLab:
             UsagePeriod(start_date=f"{month}-01T00:00:00Z", end_date=None, api_key=None, total_credits=credits)
             for month in months or ("2026-11",)
         )
-        land_report(Report("credits", periods, datetime.now(timezone.utc)), self.dataset.storage)
+        land_report(Report("credits", periods, datetime.now(timezone.utc)), self.dataset)
 
     def add(self) -> tables.RegisteredTable:
         named = {"catalog": "lake", "identifier": IDENTIFIER} if self.format == "iceberg" else {}
@@ -144,7 +144,7 @@ def test_readers_find_the_rows_of_the_dataset(lab: UsageLab) -> None:
     lab.table = "activity"
     for ids in ("ab", "bc"):
         entries = [ActivityEntry(id=one, endpoint="scrape", created_at="2026-11-20T10:00:00Z") for one in ids]
-        land_activity(entries, lab.dataset.storage)
+        land_activity(entries, lab.dataset)
         if ids == "ab":
             lab.add()
         lab.sync()

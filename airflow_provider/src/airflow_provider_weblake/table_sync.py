@@ -64,7 +64,6 @@ def sync(
         AskPerson: There is no such connection.
     """
     from weblake import tables
-    from weblake.tables.synchronization import sync_each
 
     wanted = [
         each
@@ -83,7 +82,9 @@ def sync(
             catalog.append(catalog_settings(catalog_conn_id))
         return {**storage, **catalog[0]}
 
-    done, failures = sync_each(orchestration.open_dataset(root), wanted, options_of, everything=everything)
+    done, failures = orchestration.sync_each(
+        orchestration.open_dataset(root), wanted, options_of, everything=everything
+    )
     secrets = [secret for settings in (storage, *catalog) for secret in orchestration.secrets_in(settings)]
     for failure in failures:
         if isinstance(failure, WeblakeError):

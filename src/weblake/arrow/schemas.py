@@ -124,6 +124,9 @@ TABLES: Mapping[str, pa.Schema] = {
 }
 
 
-def with_keys(table: str, keys: Iterable[str]) -> pa.Schema:
-    """Return the columns of a table and, after them, its path keys as strings."""
+def with_keys(table: str, keys: Iterable[str] = ()) -> pa.Schema:
+    """Return the columns of a table and, after them, its path keys as strings.
+
+    The table is `documents`, `page_errors`, `usage_periods` or `activity`.
+    """
     return pa.schema([*TABLES[table], *(pa.field(key, pa.string()) for key in keys)])

@@ -33,8 +33,7 @@ from weblake.cli.orphans import MAX_CHARS, in_place_of_new, unreadable_text
 from weblake.compat import read_time
 from weblake.credentials import one_line
 from weblake.errors import FixRequest, InvalidOption, WeblakeError
-from weblake.events import Event, LoadEnd
-from weblake.observers import combine
+from weblake.events import Event, LoadEnd, combine
 
 if TYPE_CHECKING:
     from weblake.client import Client

@@ -36,7 +36,7 @@ def usage(
     if to is not None:
         from weblake.loads.usage import land_report
 
-        files = land_report(found, dataset_to_land_in(to).storage)
+        files = land_report(found, dataset_to_land_in(to))
         if as_json:
             output.show_json({"report": found.name, "periods": len(found.periods), "files": [asdict(f) for f in files]})
         else:
@@ -72,7 +72,7 @@ def activity(
     if to is not None:
         from weblake.loads.usage import land_activity
 
-        files = land_activity(entries, dataset_to_land_in(to).storage)
+        files = land_activity(entries, dataset_to_land_in(to))
         if as_json:
             output.show_json({"entries": len(entries), "files": [asdict(f) for f in files]})
         else:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from weblake.arrow import parquet
 from weblake.dataset import ledger_listing
-from weblake.dataset.records import Intent
+from weblake.dataset.records import Intent, Job, Start
 from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset, LandedLoad
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
@@ -85,3 +85,41 @@ def with_files(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
 def _rows(dataset: Dataset, name: str) -> int:
     with dataset.storage.open_input(name) as source:
         return parquet.count_rows(source, name)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadState:
+    """What is on record of one load. Each attribute reads its own record, and raises StorageRefused if it cannot."""
+
+    dataset: Dataset
+    load_id: str
+
+    @property
+    def intent(self) -> Intent | None:
+        """The intent; None if the load has not begun."""
+        return self.dataset.ledger.intent(self.load_id)
+
+    @property
+    def last_start(self) -> Start | None:
+        """The newest start request, or None; its `void` is set if there is evidence that it started no job."""
+        return self.dataset.ledger.last_start(self.load_id)
+
+    @property
+    def job(self) -> Job | None:
+        """The job, or None if none is on record."""
+        return self.dataset.ledger.job(self.load_id)
+
+    @property
+    def landed(self) -> LandedLoad | None:
+        """The receipt and the time of landing, or None; also of a published load that has no done record yet."""
+        return find(self.dataset, self.load_id)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether a later load of its slot has replaced it."""
+        return self.dataset.ledger.retired(self.load_id) is not None
+
+    @property
+    def current(self) -> LoadState:
+        """The load that is current for this one: itself, or the last in its chain of replacements."""
+        return LoadState(self.dataset, self.dataset.ledger.current_load(self.load_id))

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO
 
+from weblake import storage as storages
 from weblake.dataset import layout
 from weblake.dataset.layout import Layout
 from weblake.dataset.ledger import Ledger
@@ -96,3 +97,17 @@ def open_dataset(root: RootPath, *, storage_options: Mapping[str, object] | None
     environment.
     """
     return Dataset.at(open_storage(root, storage_options=storage_options))
+
+
+def refuse_memory(dataset: Dataset, process: str, *, hint: str = "") -> None:
+    """Raise StorageRefused if a dataset is in memory, because the process named here ends before it can be read."""
+    storages.refuse_memory(dataset.storage, process, hint=hint)
+
+
+def path_keys(dataset: Dataset, table: str) -> tuple[str, ...]:
+    """Return the path keys of a table of a dataset, in order; those by default if nothing has landed in it yet.
+
+    Raises:
+        StorageRefused: The record of the keys cannot be read.
+    """
+    return Layout(dataset.storage).keys(table)

@@ -147,7 +147,7 @@ def _usage(demo: Demo) -> str:
     for by_api_key in (False, True):
         report = client.run(usage_reports.report("credits", client.retry, by_api_key=by_api_key))
         demo.usage.append(report)
-        demo.usage_files += usage.land_report(report, demo.dataset.storage)
+        demo.usage_files += usage.land_report(report, demo.dataset)
     used = sum(period.total_credits or 0 for period in demo.usage[0].periods)
     return f"{used:g} credits, by month and by API key"
 
@@ -156,7 +156,7 @@ def _activity(demo: Demo) -> str:
     client = demo.clients[CRAWLS]
     entries = client.run(usage_reports.activity(client.retry))
     demo.activity_entries = len(entries)
-    demo.activity_files = usage.land_activity(entries, demo.dataset.storage)
+    demo.activity_files = usage.land_activity(entries, demo.dataset)
     return f"{len(entries)} calls of the last 24 hours"
 
 

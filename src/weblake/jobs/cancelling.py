@@ -21,3 +21,8 @@ def cancel(job: JobRef, retry: Retry, policy: RetryPolicy | None = None) -> Flow
             raise
         return False
     return True
+
+
+def describe_cancel(job: JobRef, *, cancelled: bool) -> str:
+    """Return a clause for a log: what became of a request to cancel a job; `cancelled` is the result of `cancel`."""
+    return f"{job} was cancelled" if cancelled else f"{job} has already ended and was not cancelled"

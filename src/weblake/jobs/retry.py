@@ -22,8 +22,7 @@ from weblake.api import responses
 from weblake.api.operation import Operation
 from weblake.api.start_responses import Verdict, verdict
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, RetryLater, WeblakeError
-from weblake.events import Observer, RetryScheduled
-from weblake.observers import combine, log_event
+from weblake.events import Observer, RetryScheduled, combine, log_event
 from weblake.remedies import Remedy
 from weblake.steps import Flow, NoResponse, Request, Response, now, send, sleep
 

@@ -43,6 +43,25 @@ from weblake.remedies import Remedy
 _UNSUCCESSFUL = frozenset({"failed", "cancelled"})
 
 
+def place(
+    client: FlowRunner, dataset: Dataset, request: LoadRequest, task: Task, terms: Terms, generation: int | None = None
+) -> LoadRequest:
+    """Return the request as the load that the task has to land now: the one that it began before, or the next one.
+
+    A job that was started elsewhere stays the load that its id names. `generation` is for a process that continues
+    another one: the `slot.generation` of the request that this one placed.
+
+    Raises:
+        AskPerson: The job of the newest generation runs at a service other than the client's.
+        WeblakeError: The ledger cannot be read, or the service did not respond.
+    """
+    if request.job_id is not None:
+        return replace(request, slot=task.slot(0, request.partition))
+    if generation is None:
+        generation = choose(client, dataset, task, terms)
+    return place_generation(request, task, generation)
+
+
 def place_generation(request: LoadRequest, task: Task, generation: int) -> LoadRequest:
     """Return the request with the load id and slot of one generation of the task."""
     return replace(request, load_id=task.load_id(generation), slot=task.slot(generation, request.partition))
@@ -132,3 +151,16 @@ def _stopped_by_us(head: Mapping[str, object], dataset: Dataset, job: Job, terms
         return True
     late, used = stopped_at(dataset.ledger.stopped(job.load_id), terms)
     return late or (terms.max_credits is not None and used > terms.max_credits)
+
+
+def record_returned(dataset: Dataset, request: LoadRequest) -> None:
+    """Record that a task of an orchestrator, which `records_return`, is about to return the placed load to it.
+
+    Call it last. Until then another request by a person, such as a Clear of the task, lands this load again and pays
+    for no other one.
+
+    Raises:
+        StorageRefused: The record cannot be written.
+    """
+    if request.slot is not None and request.slot.occasion is not None:
+        dataset.ledger.record_returned(request.load_id, request.slot.occasion)

@@ -23,6 +23,7 @@ from weblake.api.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.arrow import arrays, parquet, schemas
 from weblake.dataset import layout, registered_tables
 from weblake.dataset.identity import content_digest
+from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
 from weblake.jobs.usage_reports import Report, row_key
 from weblake.receipt import LandedFile
@@ -40,12 +41,13 @@ _RECORD_NAME = re.compile(r"/\d{4}-\d{2}-\d{2}\.\d{8}T\d{6}-[0-9a-f]{16}\.json$"
 Rows = dict[str, dict[str, object]]
 
 
-def land_report(found: Report, storage: Storage, only: Collection[str] | None = None) -> list[LandedFile]:
+def land_report(found: Report, dataset: Dataset, only: Collection[str] | None = None) -> list[LandedFile]:
     """Replace the file of each reported period; return the files.
 
     `only` selects months, such as `2026-11`; default: all. The file of a month that was not reported is not changed,
     and neither is one in which another run has landed a later report since this one was read.
     """
+    storage = dataset.storage
     months: dict[str, dict[tuple[str | None, ...], dict[str, object]]] = {}
     for period in found.periods:
         row = _usage_row(period, found)
@@ -78,7 +80,7 @@ def _later_report(storage: Storage, name: str, reported_at: datetime) -> LandedF
     return LandedFile(name, len(rows), len(data))
 
 
-def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[LandedFile]:
+def land_activity(entries: Iterable[ActivityEntry], dataset: Dataset) -> list[LandedFile]:
     """Merge activity entries into the file of their UTC day; return the files that were replaced.
 
     Any number of runs may call it at the same time.
@@ -86,7 +88,7 @@ def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[La
     Raises:
         StorageRefused: The storage failed; or other runs keep adding records to a day.
     """
-    now = datetime.now(timezone.utc)
+    storage, now = dataset.storage, datetime.now(timezone.utc)
     days: dict[str, Rows] = {}
     for entry in entries:
         created = parse_time(entry.created_at or "")

@@ -166,7 +166,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     left_out = []
     expression = config.getoption("markexpr")
     if "not system" in expression:
-        left_out.append("`system`, which need Debian's strace, redis-server, postgresql and chromium, or many seconds")
+        left_out.append("`system`, which need Debian's strace, redis-server and chromium, or many seconds")
     if "not nightly" in expression:
         left_out.append("`nightly`, which sweep and fuzz for hours")
     if not left_out:

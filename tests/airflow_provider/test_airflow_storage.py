@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import boto3
-import pyarrow.parquet as pq
 import pytest
 from dag_runs import Run, run_one
 from gated_site import GatedSite
-from polling import until
 
 import weblake
 from weblake import orchestration
@@ -108,34 +104,6 @@ def test_a_missing_connection_or_package_is_named() -> None:
         orchestration.open_dataset(root_path("ftp://host/lake"))
 
 
-@pytest.mark.parametrize("as_path", [False, True])
-def test_usage_lands_through_a_connection(
-    run_dag: Callable[..., Any],
-    weblake_connection: WeblakeService,
-    connected: str,
-    s3_endpoint: str,
-    site: Any,
-    tmp_path: Path,
-    as_path: bool,
-) -> None:
-    from airflow.sdk import DAG, ObjectStoragePath
-
-    from airflow_provider_weblake.operators.weblake import WeblakeUsageOperator
-
-    with weblake_connection.client() as client:
-        client.scrape(f"{site.url}/page/1")
-    with DAG("usage_on_s3", schedule=None) as dag:
-        root = f"{connected}/{{{{ dag.dag_id }}}}"
-        WeblakeUsageOperator(task_id="usage", to=ObjectStoragePath(root) if as_path else root)
-    assert run_dag(dag).state == "success"
-    found = objects(connected, s3_endpoint)
-    assert len(found) == 1
-    (name, content), *_ = found.items()
-    assert name.startswith("lake/usage_on_s3/usage_periods/report=credits/period=")
-    (tmp_path / "usage.parquet").write_bytes(content)
-    assert pq.ParquetFile(tmp_path / "usage.parquet").read()["total_credits"].to_pylist() == [1.0]
-
-
 def write_small(path: Any, data: bytes) -> str:
     from airflow_provider_weblake.storage import small_file
 
@@ -161,28 +129,6 @@ def test_a_small_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch
     assert Path(name).read_bytes() == b"new"
     monkeypatch.chdir(tmp_path)
     assert write_small("b.txt", b"here") == str(tmp_path / "b.txt")
-
-
-def test_readers_of_a_small_file_see_the_old_or_the_new(tmp_path: Path) -> None:
-    file, stop = tmp_path / "list.txt", threading.Event()
-    contents = {letter * 200_000 for letter in (b"a", b"b")}
-    write_small(str(file), b"a" * 200_000)
-    seen: set[bytes] = set()
-
-    def read() -> None:
-        while not stop.is_set():
-            seen.add(file.read_bytes())
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    until(lambda: seen)
-    for _ in range(20):
-        for content in contents:
-            write_small(str(file), content)
-    stop.set()
-    reader.join(120)
-    assert seen
-    assert seen <= contents
 
 
 def test_small_files_on_object_storage_and_in_memory(connected: str, s3_endpoint: str) -> None:

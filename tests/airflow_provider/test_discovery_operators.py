@@ -116,41 +116,13 @@ def test_hostile_links_stay_one_a_line(
     assert "Only the first ones." in task_logs(capfd)
 
 
-def test_a_long_map_needs_a_file(
-    run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeMapOperator
-
-    links: list[object] = [{"url": f"https://a.example/{number:08}"} for number in range(3000)]
-    mapped(weblake_connection, links)
-    run = run_one(
-        run_dag,
-        lambda: WeblakeMapOperator(task_id="map", url="a.example", retries=2, retry_delay=timedelta(0)),
-    )
-    assert run.state == "failed"
-    assert returned(run, "map") is None
-    text = task_logs(capfd)
-    assert "3000 URLs" in text
-    assert "Set `to` to a file" in text
-    assert len(sent(weblake_connection, "/v2/map")) == 1
-    mapped(weblake_connection, links)
-    file = tmp_path / "list.txt"
-    run = run_one(run_dag, lambda: WeblakeMapOperator(task_id="map", url="a.example", to=str(file)))
-    assert returned(run, "map") == {"count": 3000, "file": str(file)}
-    assert len(orchestration.read_urls(str(file))) == 3000
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"options": {"limit": 0}}, "limit"),
-        ({"options": {"no_such": 1}}, "no_such"),
-        ({"options": {"url": "b.example"}}, "'url' is not an option here"),
         ({"options": {"limit": "{{ params.get('no_such') }}"}}, "`limit` is None, not an integer"),
-        ({"to": "/no/such/place/list.txt"}, "Create its directory"),
         ({"to": "s3://no_such@bucket/list.txt"}, "no Airflow connection"),
         ({"to": "/tmp/list.csv"}, "Name the file with .txt"),
-        ({"weblake_conn_id": "no_such"}, "no_such"),
         ({"to": "{{ dag_run.conf.get('file') }}"}, "`to` is 'None'"),
     ],
 )
@@ -192,15 +164,6 @@ def test_a_response_is_returned_and_the_browser_is_closed(run_dag: Run, weblake_
         **{"stopped": True, "session_seconds": 90.5, "credits_billed": 3},
     }
     assert sent(weblake_connection, f"/{SCRAPE}/interact") == ["POST", "DELETE"]
-
-
-def test_a_browser_can_be_kept_open_for_the_next_task(run_dag: Run, weblake_connection: WeblakeService) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
-
-    interacting(weblake_connection, {"body": {"success": True, "result": "1"}})
-    run = run_one(run_dag, lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1", stop=False))
-    assert returned(run, "do") == {"scrape_id": SCRAPE, "success": True, "result": "1", "stopped": False}
-    assert sent(weblake_connection, "/interact") == ["POST"]
 
 
 def test_a_long_response_needs_a_file(

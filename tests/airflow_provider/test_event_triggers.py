@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import Asset
 from airflow.sdk.execution_time.context import AssetStateStoreAccessor, AssetStateStoreAccessors
 from async_jobs import land, run_in_loop, start, status_of, until
-from event_triggerer import POLL_S, Supervisor, batches, count_calls, one_watcher, supervisor, triggerer, wait_for_polls
+from event_triggerer import Supervisor, batches, count_calls, one_watcher, supervisor, triggerer, wait_for_polls
 from gated_site import GatedSite
 
-from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
+from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger
 from weblake.testing import WeblakeService
 
 __all__ = ["supervisor"]
@@ -92,47 +91,6 @@ def test_an_event_that_airflow_did_not_store_is_repeated(
     run_in_loop(story)
 
 
-def test_a_state_that_cannot_be_written_is_written_after_the_next_poll(
-    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
-) -> None:
-    async def story() -> None:
-        async with one_watcher(supervisor, batches(), "scraped") as running:
-            # The connection comes from the environment: only the state is out of reach.
-            supervisor.broken = True
-            job_id = await land(weblake_service, f"{site.url}/page/1")
-            await until(lambda: running.fired, watched=running)
-            assert job_id not in supervisor.of("scraped")[0]["over"]
-            supervisor.broken = False
-            await until(lambda: job_id in supervisor.of("scraped")[0]["over"], watched=running)
-        assert len(running.fired) == 1
-
-    run_in_loop(story)
-
-
-def test_cancelled_jobs_fire_on_request_only(
-    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
-) -> None:
-    async def story() -> None:
-        async with triggerer() as running:
-            plain = running.watch(batches(), "completed")
-            every = running.watch(batches(statuses=("completed", "failed", "cancelled")), "ended")
-            await until(lambda: supervisor.of("completed") and supervisor.of("ended"), watched=running)
-            held = await start(weblake_service, site.held(1)[0])
-            with weblake_service.client() as client:
-                await asyncio.to_thread(client.cancel_batch_scrape, held)
-            site.release()
-            done = await land(weblake_service, f"{site.url}/page/1")
-            await until(lambda: len(running.fired) == 3, watched=running)
-            await wait_for_polls(weblake_service, 3)
-        assert [event["job_id"] for number, event in running.fired if number == plain] == [done]
-        assert [(event["job_id"], event["status"]) for number, event in running.fired if number == every] == [
-            (held, "cancelled"),
-            (done, "completed"),
-        ]
-
-    run_in_loop(story)
-
-
 def test_a_target_filters_the_jobs(weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite) -> None:
     async def story() -> None:
         async with one_watcher(supervisor, batches(target=f"{site.url}/shop/*"), "shop") as running:
@@ -141,21 +99,6 @@ def test_a_target_filters_the_jobs(weblake_service: WeblakeService, supervisor: 
             await until(lambda: running.fired, watched=running)
             await wait_for_polls(weblake_service, 3)
         assert [event["job_id"] for _, event in running.fired] == [wanted]
-
-    run_in_loop(story)
-
-
-def test_a_watcher_of_crawls_ignores_batches(
-    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
-) -> None:
-    async def story() -> None:
-        async with one_watcher(supervisor, batches(kind="crawl"), "crawled") as running:
-            await land(weblake_service, f"{site.url}/page/1")
-            with weblake_service.client() as client:
-                crawl = await asyncio.to_thread(client.start_crawl, f"{site.url}/", limit=1)
-            await until(lambda: running.fired, watched=running)
-            await wait_for_polls(weblake_service, 2)
-        assert [(event["kind"], event["job_id"]) for _, event in running.fired] == [("crawl", crawl.id)]
 
     run_in_loop(story)
 
@@ -190,18 +133,6 @@ def test_twenty_five_watchers_share_one_poll_and_each_keeps_its_own_state(
         assert count_calls(weblake_service, status) - before <= 1
 
     run_in_loop(story)
-
-
-def test_watchers_of_other_connections_kinds_and_intervals_do_not_share(supervisor: Supervisor) -> None:
-    keys = {
-        batches().shared_stream_key(),
-        batches(weblake_conn_id="other").shared_stream_key(),
-        batches(kind="crawl").shared_stream_key(),
-        WeblakeJobsCompletedTrigger(poll_interval=7).shared_stream_key(),
-        WeblakeUsagePeriodTrigger(poll_interval=POLL_S).shared_stream_key(),
-    }
-    assert len(keys) == 5
-    assert batches(target="x").shared_stream_key() == batches(statuses=("failed",)).shared_stream_key()
 
 
 def test_one_trigger_for_two_assets_keeps_its_state_with_both(

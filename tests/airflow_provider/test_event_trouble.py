@@ -10,13 +10,13 @@ from airflow.models.trigger import Trigger
 from airflow.serialization.decoders import smart_decode_trigger_kwargs
 from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import BaseEventTrigger
-from async_jobs import land, run_in_loop, start, until
+from async_jobs import run_in_loop, start, until
 from event_triggerer import Supervisor, batches, count_calls, one_watcher, supervisor, triggerer
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers import watching
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
-from weblake.errors import AuthenticationFailed, InvalidOption, WeblakeError
+from weblake.errors import AuthenticationFailed, InvalidOption
 from weblake.jobs import ended_jobs
 from weblake.testing import WeblakeService
 
@@ -58,59 +58,6 @@ def test_permanent_failures_raise_after_ten_polls(
     assert caplog.text.count("in a row") == watching.MAX_FAILURES - 1
     assert count_calls(weblake_service, "/v2/team/activity") == watching.MAX_FAILURES
     assert supervisor.writes == 0
-
-
-def test_a_connection_that_does_not_exist_is_named(
-    supervisor: Supervisor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watching, "MAX_FAILURES", 2)
-
-    async def story() -> None:
-        async with triggerer() as running:
-            running.watch(batches(weblake_conn_id="nobody_knows"), "one")
-            await until(lambda: running.failed)
-
-    run_in_loop(story)
-    assert "nobody_knows" in caplog.text
-
-
-def test_a_round_with_a_broken_status_poll_goes_on_with_the_next(
-    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
-) -> None:
-    """What is not known yet is not taken for old: the first look waits until every job answered."""
-
-    async def story() -> None:
-        old = await land(weblake_service, f"{site.url}/page/1")
-        weblake_service.faults(
-            {"match": {"method": "GET", "path": f"/v2/batch/scrape/{old}"}, "times": 1, "effect": {"status": 402}}
-        )
-        other = await land(weblake_service, f"{site.url}/page/2")
-        ask = ended_jobs.EndedJobs("batch_scrape")
-        async with watching.shared_client("weblake_default") as client:
-            partial_round, whole = await ask(client), await ask(client)
-        assert (partial_round.complete, set(partial_round.ended)) == (False, {other})
-        assert (whole.complete, set(whole.ended)) == (True, {old, other})
-        assert batches().follow(None, partial_round) == (None, [])
-
-    run_in_loop(story)
-
-
-def test_a_round_raises_if_no_status_could_be_read(
-    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
-) -> None:
-    async def story() -> None:
-        for number in range(24):
-            await start(weblake_service, f"{site.url}/page/{number}")
-        weblake_service.faults(
-            {"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "times": None, "effect": {"status": 402}}
-        )
-        async with watching.shared_client("weblake_default") as client:
-            with pytest.raises(WeblakeError):
-                await ended_jobs.EndedJobs("batch_scrape")(client)
-        asked = [r for r in weblake_service.requests() if str(r["path"]).startswith("/v2/batch/scrape/")]
-        assert len(asked) < 24, "a service in trouble is not asked about every job"
-
-    run_in_loop(story)
 
 
 def test_a_job_that_is_never_found_is_abandoned(

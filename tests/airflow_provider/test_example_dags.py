@@ -8,7 +8,6 @@ import warnings
 from base64 import b64decode
 from datetime import datetime, timezone
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -19,8 +18,6 @@ from browser_lab import require_chromium
 from dag_runs import Run, returned, states
 
 import airflow_provider_weblake
-from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
-from weblake.errors import FeatureMissing
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
@@ -116,14 +113,6 @@ def test_the_examples_are_in_the_package_and_linked_at_the_root() -> None:
     assert links == {name: (FOLDER / f"{name}.py").resolve() for name in DAGS}
 
 
-def test_the_folder_at_the_root_is_a_dag_folder_although_a_dagster_project_lies_in_it(airflow_db: None) -> None:
-    assert (AT_THE_ROOT / "dagster_project" / "web_lake" / "definitions.py").is_file()
-    bag = read(AT_THE_ROOT)
-    assert not bag.import_errors
-    assert sorted(bag.dags) == sorted(dag_id for ids in DAGS.values() for dag_id in ids)
-    assert not [stat.file for stat in bag.dagbag_stats if "dagster_project" in stat.file]
-
-
 @pytest.mark.parametrize("file", DAGS)
 def test_a_file_is_parsed_without_a_warning_and_serialised(file: str, airflow_db: None) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
@@ -136,18 +125,6 @@ def test_a_file_is_parsed_without_a_warning_and_serialised(file: str, airflow_db
         assert dag.doc_md
         again = DagSerialization.deserialize_dag(json.loads(json.dumps(DagSerialization.serialize_dag(dag))))
         assert sorted(again.task_dict) == sorted(dag.task_dict)
-
-
-def test_control_a_deprecated_import_gives_a_warning(tmp_path: Path, airflow_db: None) -> None:
-    file = tmp_path / "old_dag.py"
-    file.write_text(
-        "from airflow.models.baseoperator import BaseOperator\n"
-        "from airflow.providers.standard.operators.empty import EmptyOperator\nfrom airflow.sdk import DAG\n"
-        "with DAG('old_dag'):\n    EmptyOperator(task_id='nothing')\n"
-    )
-    bag, heard = read_and_listen(file)
-    assert list(bag.dags) == ["old_dag"]
-    assert "deprecated" in heard[0]
 
 
 # Run
@@ -174,19 +151,6 @@ def test_the_nightly_scrape_lands_its_list_and_a_second_run_of_the_day_replaces_
     assert states(nightly(site.pages(1), datetime(2026, 11, 21, tzinfo=timezone.utc))) == {"scrape": "success"}
     assert files(lake) == ["documents/load_date=2026-11-20", "documents/load_date=2026-11-21"]
     assert weblake_connection.counts()["batch_scrape_started"] == 3
-
-
-def test_a_run_without_a_logical_date_lands_under_the_day_it_runs(run: Run, lake: Path, site: GatedSite) -> None:
-    ran = run(
-        "site_crawl_by_day",
-        logical_date=None,
-        run_after=datetime(2026, 11, 19, 23, 59, tzinfo=timezone.utc),
-        params={"site": f"{site.url}/", "max_credits": 3},
-    )
-    assert ran.logical_date is None
-    assert states(ran) == {"crawl": "success"}
-    assert files(lake) == ["documents/load_date=2026-11-19"]
-    assert returned(ran, "crawl")["stored"] == 3, "the limit of credits is that of the pages"
 
 
 def test_a_crawl_starts_the_dag_that_reads_its_receipt(
@@ -272,24 +236,6 @@ def test_each_shard_is_a_load_of_its_own_and_no_url_goes_through_xcom(
     assert weblake_connection.counts()["batch_scrape_started"] == 3
 
 
-def test_a_page_lands_and_interact_says_what_the_service_lacks(
-    run: Run, lake: Path, site: GatedSite, weblake_connection: WeblakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raised = errors_of(WeblakeInteractOperator, monkeypatch)
-    ran = run("scrape_then_interact", params={"url": site.pages(1)[0]}, logical_date=NIGHT)
-    assert states(ran) == {"scrape": "success", "interact": "failed"}
-    assert files(lake) == ["documents/load_date=2026-11-20"]
-    assert urls_in(lake) == set(site.pages(1))
-    scrape_id = returned(ran, "scrape")["job_id"]
-    asked = [each["method"] for each in weblake_connection.requests() if each["path"].endswith(f"{scrape_id}/interact")]
-    assert asked == ["POST", "DELETE"], "once, and its browser was ended all the same"
-    # Not from what was printed: which of Airflow's loggers writes where is another matter, and left to chance.
-    (error,) = raised
-    assert isinstance(error, FeatureMissing)
-    assert "which this service does not have" in str(error) or "--allow-code-execution" in str(error)
-    assert {ti.task_id: ti.try_number for ti in ran.get_task_instances()} == {"scrape": 1, "interact": 1}
-
-
 @pytest.mark.weblake_service(code_execution=True)
 def test_code_runs_in_the_browser_that_holds_the_page(
     run: Run, lake: Path, site: GatedSite, weblake_connection: WeblakeService
@@ -301,22 +247,6 @@ def test_code_runs_in_the_browser_that_holds_the_page(
     assert told["scrape_id"] == returned(ran, "scrape")["job_id"]
     assert told["credits_billed"] >= 1
     assert urls_in(lake) == set(site.pages(1))
-
-
-def errors_of(operator: type, monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
-    """What this operator raises from now on, in the list's order."""
-    raised: list[BaseException] = []
-    execute = operator.execute  # type: ignore[attr-defined]
-
-    def execute_and_note(self: object, context: object) -> object:
-        try:
-            return execute(self, context)
-        except BaseException as error:
-            raised.append(error)
-            raise
-
-    monkeypatch.setattr(operator, "execute", execute_and_note)
-    return raised
 
 
 # Pictures
@@ -372,36 +302,6 @@ def test_pictures_land_and_become_files_of_the_day(
     assert not [path for path in (lake / "pictures").rglob("*") if path.is_file() and path.suffix != ".png"]
 
 
-def test_pictures_that_cannot_be_written_leave_none_half_written(
-    photographed: Run, lake: Path, site: GatedSite, tmp_path: Path, weblake_connection: WeblakeService
-) -> None:
-    place = tmp_path / "elsewhere"
-    place.mkdir()
-    (place / "load_date=2026-11-20").write_text("a file is in the way")
-    params = {"pictures": str(place)}
-    assert states(photographed(site.pages(1), params=params, max_tries=0)) == {
-        "scrape": "success",
-        "write_files": "failed",
-    }
-    (place / "load_date=2026-11-20").unlink()
-    ran = photographed(site.pages(1), params=params, max_tries=0)
-    assert returned(ran, "write_files")["pictures"] == 1
-    assert [path.suffix for path in place.rglob("*") if path.is_file()] == [".png"]
-    assert weblake_connection.counts()["batch_scrape_started"] == 1, "what had landed was not bought again"
-
-
-def test_pictures_go_through_an_airflow_connection(
-    lake: Path, bucket: SimpleNamespace, photographed: Run, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from airflow.sdk import ObjectStoragePath
-
-    monkeypatch.setenv("WEBLAKE_ROOT", bucket.root)
-    assert returned(photographed(site.pages(2)), "write_files")["pictures"] == 2
-    place = ObjectStoragePath(f"{bucket.root}/pictures/load_date=2026-11-20")
-    assert [path.suffix for path in place.iterdir()] == [".png"] * 2
-    assert not lake.exists()
-
-
 # The warehouse
 
 
@@ -432,42 +332,3 @@ def test_the_warehouse_takes_each_load_once_and_drops_what_was_replaced(
         (second["load_id"], 2),
     ]
     assert returned(run("warehouse_ingestion"), "ingest") == {"loads": 0, "rows": 0, "replaced": 0}
-
-
-def test_an_ingestion_that_dies_half_way_leaves_nothing_behind(
-    nightly: Run, run: Run, lake: Path, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nightly(site.pages(2))
-    nightly(site.pages(3), datetime(2026, 11, 21, tzinfo=timezone.utc))
-    (last,) = lake.glob("documents/load_date=2026-11-21/*.parquet")
-    away = last.rename(lake / "away.parquet")
-    assert states(run("warehouse_ingestion", max_tries=0)) == {"ingest": "failed"}
-    assert warehouse(lake, "SELECT count(*) FROM pages") == [(0,)]
-    away.rename(last)
-    assert returned(run("warehouse_ingestion"), "ingest") == {"loads": 2, "rows": 5, "replaced": 0}
-    assert warehouse(lake, "SELECT count(*) FROM pages") == [(5,)]
-
-
-@pytest.fixture
-def bucket(s3_root: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """An S3 server that only an Airflow connection reaches."""
-    import uuid
-
-    name = f"lake_{uuid.uuid4().hex[:8]}"
-    extra = {"endpoint_url": s3_endpoint, "region_name": "us-east-1"}
-    connection = {"conn_type": "aws", "login": "test-key", "password": "test-key", "extra": extra}
-    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
-    for variable in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(variable)
-    return SimpleNamespace(root=s3_root.replace("s3://", f"s3://{name}@"))
-
-
-def test_the_warehouse_reads_a_lake_behind_an_airflow_connection(
-    lake: Path, bucket: SimpleNamespace, nightly: Run, run: Run, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WEBLAKE_ROOT", bucket.root)
-    assert returned(nightly(site.pages(3)), "scrape")["stored"] == 3
-    for rows in (3, 0):
-        assert returned(run("warehouse_ingestion"), "ingest")["rows"] == rows
-    assert warehouse(lake, "SELECT url FROM pages ORDER BY url") == [(url,) for url in site.pages(3)]
-    assert not lake.exists()

@@ -17,14 +17,14 @@ from async_jobs import Waiting, count_requests, land, run_in_loop, start, status
 from catalogue import proves
 from gated_site import GatedSite
 
-from airflow_provider_weblake import features, observing, retry_policy
+from airflow_provider_weblake import features, retry_policy
 from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator, WeblakeScrapeOperator
 from airflow_provider_weblake.sensors.weblake import WeblakeBatchScrapeSensor
 from airflow_provider_weblake.triggers import watching
 from airflow_provider_weblake.triggers import weblake as triggers
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
-from weblake import errors, events
+from weblake import errors
 from weblake.testing import WeblakeService
 
 UNKNOWN_JOB = "00000000-0000-4000-8000-000000000000"
@@ -86,19 +86,6 @@ def test_without_policies_of_airflow_a_refusal_fails_the_task_for_good(
     assert waited == []
 
 
-@pytest.mark.parametrize("error", [errors.ServiceUnavailable("down", status=503), ValueError("another's")])
-def test_without_policies_of_airflow_other_errors_are_retried_as_the_task_says(
-    waited: list[float], error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
-    operator = batch(retries=3)
-    operator.log.propagate = True
-    with caplog.at_level("INFO", operator.log.name), pytest.raises(type(error)) as caught:
-        execute(operator, error)
-    assert caught.value is error
-    assert waited == []
-    assert "again in" not in caplog.text, "the pause is the task's retry_delay"
-
-
 @proves(
     "O7",
     at="airflow_provider/src/airflow_provider_weblake/retry_policy.py",
@@ -135,15 +122,6 @@ def test_after_a_day_of_pauses_the_try_has_failed(waited: list[float], monkeypat
     with pytest.raises(errors.RateLimited):
         execute(batch(), *[BUSY] * 1000)
     assert 23.9 * 3600 < now[0] - 1e9 <= 24 * 3600
-
-
-def test_a_policy_of_the_dag_replaces_the_default(waited: list[float]) -> None:
-    class Never(retry_policy.WeblakeRetryPolicy):
-        def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-            return features.RetryDecision.fail(reason="never")
-
-    with pytest.raises(features.AirflowFailException):
-        execute(batch(retry_policy=Never()), errors.ServiceUnavailable("down", status=503))
 
 
 @pytest.fixture
@@ -281,26 +259,3 @@ def test_the_connection_of_a_path_is_found_on_this_release(path: str, conn_id: s
     from airflow.sdk import ObjectStoragePath
 
     assert features.conn_id_of(ObjectStoragePath(path)) == conn_id
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        events.StatusPolled(kind="crawl", job_id=UNKNOWN_JOB, status="scraping", completed=1, total=2),
-        events.WaitFinished(kind="crawl", job_id=UNKNOWN_JOB, outcome="completed", seconds=1.0),
-        events.UsageReported(report="credits", used=5.0, budget=10.0),
-    ],
-    ids=["counter", "timer", "gauge"],
-)
-def test_metrics_are_sent_in_the_form_of_this_release(event: events.Event, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[str] = []
-    for name in ("incr", "timing", "gauge"):
-        send = getattr(features.metrics(), name)  # what has no such function on some release ends here
-        monkeypatch.setattr(
-            features.metrics(),
-            name,
-            lambda stat, *args, send=send, **kwargs: (taken.append(stat), send(stat, *args, **kwargs)),
-        )
-    observing.send_to_stats(event)
-    assert taken
-    assert all(name.startswith("weblake.") for name in taken)

@@ -51,22 +51,6 @@ def test_a_trigger_fires_when_the_job_has_completed(weblake_connection: WeblakeS
     run(story)
 
 
-def test_a_status_that_repeats_the_key_is_not_logged(
-    weblake_connection: WeblakeService, site: GatedSite, capfd: pytest.CaptureFixture[str]
-) -> None:
-    head = {"success": True, "status": f"waiting for {weblake_connection.key}", "total": 1, "completed": 0, "data": []}
-
-    async def story(runner: Runner) -> None:
-        job_id = await start(weblake_connection, *site.pages(1))
-        weblake_connection.faults({"match": {"path": job_id}, "effect": {"status": 200, "body": head}})
-        await runner.start(trigger(job_id))
-
-    run(story)
-    told = capfd.readouterr().out
-    assert " is other: completed 0 of 1" in told
-    assert weblake_connection.key not in told
-
-
 def test_a_task_that_ends_from_the_trigger_returns_the_event(
     weblake_connection: WeblakeService, site: GatedSite
 ) -> None:
@@ -133,22 +117,6 @@ def test_the_deadline_cancels_a_job_of_the_task(
     run(story)
 
 
-def test_a_deadline_holds_while_the_service_does_not_answer(
-    weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(triggers, "CANCEL_S", 0.5)
-
-    async def story(runner: Runner) -> None:
-        job_id = await start(weblake_connection, *site.held(1))
-        weblake_connection.faults({"match": {}, "times": None, "effect": {"stall": True}})
-        began = time.time()
-        event = await fire(runner, job_id, deadline=began + 1.0, owns_job=True)
-        assert event["status"] == "deadline"
-        assert time.time() - began < 50
-
-    run(story)
-
-
 @pytest.mark.parametrize("owns_job", [True, False])
 def test_max_credits_cancels_a_job_of_the_task(
     weblake_connection: WeblakeService, site: GatedSite, owns_job: bool
@@ -192,18 +160,6 @@ def test_a_job_that_is_not_found_for_some_time_is_gone(
     run(story)
 
 
-def test_a_job_that_has_expired_is_gone(weblake_connection: WeblakeService, site: GatedSite) -> None:
-    async def story(runner: Runner) -> None:
-        job_id = await start(weblake_connection, *site.pages(1), *site.held(1))
-        task = runner.start(trigger(job_id))
-        await until(lambda: count_requests(weblake_connection, "GET", job_id))
-        weblake_connection.faults({"match": STATUS, "times": None, "effect": {"status": 404}})
-        await task
-        assert runner.fired[0].payload["status"] == "gone"
-
-    run(story)
-
-
 def test_a_key_that_stays_refused_is_reported_by_a_worker(weblake_connection: WeblakeService, site: GatedSite) -> None:
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.held(1))
@@ -229,18 +185,6 @@ def test_a_key_that_was_changed_is_read_anew(
         assert runner.fired[0].payload["status"] == "completed"
 
     run(story)
-
-
-def test_an_unreadable_connection_is_reported_by_a_worker(
-    weblake_connection: WeblakeService, capfd: pytest.CaptureFixture[str]
-) -> None:
-    async def story(runner: Runner) -> None:
-        event = await fire(runner, UNKNOWN_JOB, weblake_conn_id="nobody_knows")
-        assert event["status"] == "unknown"
-        assert count_requests(weblake_connection, "GET") == 0
-
-    run(story)
-    assert "nobody_knows" in capfd.readouterr().out
 
 
 def test_a_connection_that_the_secrets_backend_denies_is_reported_by_a_worker(
@@ -286,17 +230,6 @@ def test_a_trigger_is_stopped_although_its_client_cannot_be_closed(
         assert await asyncio.wait([task], timeout=30) == ({task}, set())
         assert task.cancelled()
         assert not runner.fired
-
-    run(story)
-
-
-def test_an_id_is_watched_without_the_line_break_of_a_template(
-    weblake_connection: WeblakeService, site: GatedSite
-) -> None:
-    async def story(runner: Runner) -> None:
-        job_id = await start(weblake_connection, *site.pages(1))
-        event = await fire(runner, f" {job_id}\n")
-        assert (event["status"], event["job_id"]) == ("completed", job_id)
 
     run(story)
 
@@ -355,19 +288,6 @@ async def polls_refused(port: int, task: asyncio.Task[None]) -> None:
     server.close()
     await server.wait_closed()
     assert not task.done()
-
-
-@pytest.mark.parametrize("effect", [{"status": 503}, {"garbage": True}, {"drop_before": True}, {"status": 500}])
-def test_failed_polls_are_repeated(
-    weblake_connection: WeblakeService, site: GatedSite, effect: dict[str, object]
-) -> None:
-    async def story(runner: Runner) -> None:
-        job_id = await start(weblake_connection, *site.pages(1))
-        weblake_connection.faults({"match": STATUS, "times": 2, "effect": effect})
-        assert (await fire(runner, job_id))["status"] == "completed"
-        assert count_requests(weblake_connection, "GET", job_id) >= 3
-
-    run(story)
 
 
 def test_the_serialised_trigger_is_json_without_secrets(weblake_connection: WeblakeService) -> None:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from airflow.configuration import conf
-from async_jobs import Waiting, count_requests, start, status_of, trigger, until
+from async_jobs import count_requests, start, status_of, trigger, until
 from catalogue import proves
 from gated_site import GatedSite
 from job_trigger_runner import CANCEL, SHUTDOWN_CANCEL, USER_CANCEL, Runner, run
@@ -45,69 +45,6 @@ def test_o4_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
         assert [event.payload["status"] for event in runner.fired] == ["completed"]
 
     run(story)
-
-
-@pytest.mark.parametrize("how", ["both to the end", "one is stopped"])
-@proves(
-    "O4",
-    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
-    line="return state in ACTIVE_STATES",
-    becomes="return False",
-    case="one is stopped",
-)
-def test_o4_two_triggerers_with_one_trigger_only_poll(
-    weblake_connection: WeblakeService, site: GatedSite, how: str
-) -> None:
-    """A triggerer was silent for a while; its trigger runs elsewhere now, and here it is stopped as by a person."""
-
-    async def story(runner: Runner) -> None:
-        job_id = await start(weblake_connection, *site.held(1))
-        mine = trigger(job_id, cancel_on_kill=True, owns_job=True, deadline=time.time() + 600)
-        first, second = runner.start(mine), runner.start(mine)
-        await until(lambda: count_requests(weblake_connection, "GET", job_id) >= 4)
-        if how == "one is stopped":
-            runner.state = "deferred"
-            first.cancel(USER_CANCEL)
-            with pytest.raises(asyncio.CancelledError):
-                await first
-        assert await status_of(weblake_connection, job_id) == "scraping"
-        site.release()
-        await asyncio.wait({first, second}, timeout=30)
-        told = [event.payload["status"] for event in runner.fired]
-        assert told == ["completed"] * (1 if how == "one is stopped" else 2)
-        assert {each["method"] for each in weblake_connection.requests() if job_id in str(each["path"])} == {"GET"}
-
-    run(story)
-
-
-def test_a_cleared_task_that_has_resumed_its_job_keeps_it(weblake_connection: WeblakeService, site: GatedSite) -> None:
-    async def story(runner: Runner) -> None:
-        job_id = await start(weblake_connection, *site.held(1))
-        runner.state = "running"
-        task = runner.start(trigger(job_id, cancel_on_kill=True))
-        await until(lambda: count_requests(weblake_connection, "GET", job_id))
-        task.cancel(USER_CANCEL)
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await status_of(weblake_connection, job_id) == "scraping"
-
-    run(story)
-
-
-def test_a_kill_of_a_task_whose_job_has_ended_reports_no_cancel(
-    weblake_connection: WeblakeService, site: GatedSite, capfd: pytest.CaptureFixture[str]
-) -> None:
-    async def story(runner: Runner) -> None:
-        job_id = await start(weblake_connection, *site.pages(1))
-        mine = trigger(job_id, cancel_on_kill=True)
-        mine.task_instance, runner.state = Waiting(), "failed"  # type: ignore[assignment]
-        until_s = time.monotonic() + 30
-        while await status_of(weblake_connection, job_id) != "completed":
-            assert time.monotonic() < until_s
-        await mine.on_kill()
-
-    run(story)
-    assert "has already ended and was not cancelled: its task was marked or cleared." in capfd.readouterr().out
 
 
 def test_o4_without_a_reason_from_airflow_nothing_is_cancelled(
@@ -211,22 +148,6 @@ def test_o3_a_kill_ends_in_time_if_the_service_hangs(
 
     run(story)
     assert "could not be: no answer within 0.5 s" in capfd.readouterr().out
-
-
-def test_a_cancel_is_sent_at_any_moment_of_the_trigger(weblake_connection: WeblakeService, site: GatedSite) -> None:
-    async def story(runner: Runner) -> None:
-        job_id = await start(weblake_connection, *site.held(1))
-        tasks = [runner.start(trigger(job_id, poll_interval=0.02)) for _ in range(100)]
-        for number, task in enumerate(tasks):
-            for _ in range(number % 7):
-                await asyncio.sleep(0)
-            task.cancel()
-        await asyncio.wait(tasks, timeout=30)
-        assert [task.cancelled() for task in tasks] == [True] * len(tasks)
-        assert count_requests(weblake_connection, "DELETE") == 0
-        assert runner.fired == []
-
-    run(story)
 
 
 def test_a_trigger_never_blocks_the_event_loop(weblake_connection: WeblakeService, site: GatedSite) -> None:

@@ -1,14 +1,12 @@
 """Tests of the promises in a real Airflow: scheduler, triggerer, DAG processor, API server and workers as processes.
 
-Every test counts the starts at the service, because these are paid for. Under `system` a worker is killed at each
-moment in one kind of task; `nightly` has the other kind.
+Every test counts the starts at the service, because these are paid for.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import signal
 import tempfile
@@ -29,7 +27,7 @@ from gated_site import GatedSite
 from held_requests import held_requests
 from secret_search import in_files
 
-from airflow_provider_weblake.features import RETRY_POLICIES, TASKS_IN_TRIGGERER
+from airflow_provider_weblake.features import TASKS_IN_TRIGGERER
 from weblake import Client, tables
 from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService
@@ -198,18 +196,6 @@ def environment(_environment: Environment) -> Iterator[Environment]:
     _environment.end_all_runs()  # what a failed test left behind must not start a job in the next one
 
 
-def test_a_deferred_batch_lands(environment: Environment) -> None:
-    urls = [*environment.site.pages(3), *environment.site.held(1)]
-    run = environment.run("deferred", urls)
-    environment.deferred("deferred", run)
-    environment.site.release()
-    assert environment.airflow.wait_run("deferred", run) == "success"
-    receipt = environment.receipt("deferred", run)
-    assert (receipt["stored"], receipt["complete"]) == (4, True)
-    assert environment.urls == sorted(urls)
-    assert environment.started == 1
-
-
 @proves(
     "4.2",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
@@ -297,15 +283,13 @@ def test_o2_a_clear_after_success_pays_again_and_replaces_the_load(environment: 
     at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
     line="await asyncio.shield(killing)",
     becomes="killing.cancel()",
-    case="success",
 )
-@pytest.mark.parametrize("state", ["failed", "success"])
-def test_o3_a_mark_during_the_wait_cancels_the_job(environment: Environment, state: str) -> None:
+def test_o3_a_mark_during_the_wait_cancels_the_job(environment: Environment) -> None:
     run = environment.run("deferred", environment.site.held(2))
     job = environment.deferred("deferred", run)
-    environment.airflow.mark_task("deferred", run, "land", state)
+    environment.airflow.mark_task("deferred", run, "land", "success")
     environment.poll(lambda: environment.status(job) == "cancelled", "the job to be cancelled")
-    assert environment.airflow.wait_run("deferred", run) == state
+    assert environment.airflow.wait_run("deferred", run) == "success"
     assert environment.files == []
     assert environment.started == 1
 
@@ -432,34 +416,6 @@ def test_without_credits_there_is_no_retry(environment: Environment) -> None:
     assert environment.request_count("POST", "/v2/batch/scrape") == 1
 
 
-def test_a_busy_service_is_requested_again_after_its_retry_after(environment: Environment) -> None:
-    body = {"success": False, "error": "Rate limit exceeded"}
-    busy = {"status": 429, "body": body, "retry_after": 100}
-    environment.service.faults({"match": {"path": "/v2/team/activity"}, "times": 1, "effect": busy})
-    run = environment.run("deferred", environment.site.pages(2))
-    # Before Airflow 3.3 it waits in the triggerer, and uses up none of its tries.
-    environment.airflow.wait_task("deferred", run, "land", {"up_for_retry" if RETRY_POLICIES else "deferred"})
-    said = environment.airflow.until(
-        "the policy to say when",
-        lambda: re.search(r"again in (\d+) s", environment.airflow.log("deferred", run, "land")),
-    )
-    assert 101 <= int(said[1]) <= 126, "the time that the service named, and up to a quarter more"
-    environment.airflow.mark_run("deferred", run, "failed")
-
-
-@pytest.mark.nightly  # a shorter pause is that of a single call
-def test_a_worker_that_waits_for_a_busy_service_lands_afterwards(environment: Environment) -> None:
-    busy = {"status": 429, "body": {"success": False, "error": "Rate limit exceeded"}, "retry_after": 62}
-    environment.service.faults({"match": {"path": "/v2/team/activity"}, "times": 1, "effect": busy})
-    urls = environment.site.pages(2)
-    run = environment.run("blocking", urls)
-    assert environment.airflow.wait_run("blocking", run, timeout=360) == "success"
-    environment.poll(lambda: "Retry policy decision" in environment.airflow.log("blocking", run, "land"), "the log")
-    assert environment.airflow.task("blocking", run, "land")["try_number"] == (2 if RETRY_POLICIES else 1)
-    assert environment.urls == urls
-    assert (len(environment.files), environment.started) == (1, 1)
-
-
 def test_o4_a_triggerer_that_is_restarted_cancels_nothing(environment: Environment) -> None:
     run = environment.run("deferred", environment.site.held(2))
     job = environment.deferred("deferred", run)
@@ -524,9 +480,6 @@ MOMENTS: dict[str, tuple[dict[str, object], tuple[str, str]]] = {
         ("deferred", "before the start"),
         ("deferred", "while the start is answered"),
         ("blocking", "while it lands"),
-        pytest.param("blocking", "before the start", marks=pytest.mark.nightly),
-        pytest.param("blocking", "while the start is answered", marks=pytest.mark.nightly),
-        pytest.param("deferred", "while it lands", marks=pytest.mark.nightly),
     ],
 )
 def test_o1_a_worker_that_is_killed_pays_once(

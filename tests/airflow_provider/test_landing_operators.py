@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -80,74 +79,6 @@ def test_o7_a_batch_lands_and_its_receipt_is_in_xcom(
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 
-@pytest.mark.parametrize("given", [{}, {"options": {"limit": 3}}], ids=["none", "limit"])
-def test_a_crawl_without_a_limit_warns_of_its_possible_cost(
-    run_dag: Run,
-    weblake_connection: WeblakeService,
-    site: GatedSite,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    given: dict[str, Any],
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeCrawlOperator
-
-    run = run_one(
-        run_dag,
-        lambda: WeblakeCrawlOperator(
-            task_id="land", url=f"{site.url}/", to=str(tmp_path), poll_interval=0.5, wait_for_completion=False, **given
-        ),
-    )
-    assert run.state == "success"
-    warning = "reach 10,000 pages and cost up to 10,000 credits. Give a `limit`, or `max_credits`."
-    assert caplog.text.count(warning) == (0 if given else 1)
-
-
-def test_a_job_that_would_exceed_max_credits_is_not_started_or_retried(
-    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-
-    run = run_one(
-        run_dag,
-        lambda: WeblakeBatchScrapeOperator(
-            task_id="land", urls=site.pages(5), to=str(tmp_path), max_credits=4, retries=3, retry_delay=timedelta(0)
-        ),
-        "costly",
-    )
-    assert run.state == "failed"
-    assert "Raise max_credits" in task_logs(capfd)
-    assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
-    assert [ti.try_number for ti in run.get_task_instances()] == [1]
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"to": "{{ dag_run.conf.get('lake') }}"}, "`to` is 'None'"),
-        ({"partition": {"day": "{{ dag_run.conf.get('day') }}"}}, "The value of the partition key 'day' is 'None'"),
-        ({"partition": {"day": "{{ dag_run.conf.get('day', '') }}"}}, "'day' has 0 characters"),
-    ],
-)
-def test_a_template_that_renders_to_nothing_is_refused(
-    run_dag: Run,
-    weblake_connection: WeblakeService,
-    site: GatedSite,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    given: dict[str, Any],
-    told: str,
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-
-    monkeypatch.chdir(tmp_path)
-    given = {"to": str(tmp_path / "lake"), **given}
-    run = run_one(run_dag, lambda: WeblakeBatchScrapeOperator(task_id="land", urls=site.pages(1), **given))
-    assert run.state == "failed"
-    assert told in task_logs(capfd)
-    assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -216,18 +147,12 @@ def test_a_test_of_a_dag_with_a_connection_of_the_database_waits_in_its_process(
 MISTAKES: dict[str, tuple[str, dict[str, Any], str]] = {
     "a list that is None": ("BatchScrape", {"urls": None}, "`urls` is 'None'"),
     "a list that renders to nothing": ("BatchScrape", {"urls": " "}, "`urls` is empty"),
-    "a page that renders to None": ("Scrape", {"url": "None"}, "`url` is 'None'"),
-    "a site that renders to None": ("Crawl", {"url": "None"}, "`url` is 'None'"),
-    "a map that renders to None": ("Map", {"url": "None"}, "`url` is 'None'"),
     "no file": ("Parse", {"file": None}, "`file` is 'None'"),
     "no kind": ("Land", {"kind": None, "job_id": "x"}, "'None' is not a kind of job"),
     "options as text": ("Crawl", {"url": "https://a.example/", "options": "{'limit': 5}"}, "options is a str"),
     "a partition as text": ("BatchScrape", {"urls": ["a.example"], "partition": "day=1"}, "partition is a str"),
     "a deadline in words": ("BatchScrape", {"urls": ["a.example"], "deadline": "6h"}, "deadline is '6h'"),
-    "an interval in words": ("Crawl", {"url": "https://a.example/", "poll_interval": "often"}, "poll_interval is 'oft"),
-    "a cost that renders to nothing": ("BatchScrape", {"urls": ["a.example"], "max_credits": ""}, "max_credits is ''"),
     "a cost that renders to None": ("Crawl", {"url": "https://a.example/", "max_credits": "None"}, "max_credits is 'N"),
-    "a budget that renders to None": ("Usage", {"budget": "None"}, "budget is 'None'"),
     "no ratio": ("Scrape", {"url": "https://a.example/", "fail_ratio": None}, "fail_ratio is None"),
 }
 
@@ -442,41 +367,6 @@ def test_a_sensor_fails_or_skips_when_the_job_was_cancelled(
     assert [ti.try_number for ti in run.get_task_instances()] == [1]
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_a_job_that_was_started_elsewhere_is_not_cancelled_over_its_credits(
-    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, deferrable: bool
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeLandOperator
-
-    with weblake_connection.client() as client:
-        job_id = str(client.start_batch_scrape([*site.pages(2), *site.held(1)], timeout=240_000).id)
-        until(lambda: (client.get_batch_scrape(job_id).credits_used or 0) >= 2)
-    before = len(weblake_connection.requests())
-
-    def release() -> None:
-        # Until the task has polled the running job, or cancelled it.
-        until(lambda: len(weblake_connection.requests()) >= before + 4, 200)
-        site.release()
-
-    thread = threading.Thread(target=release)
-    thread.start()
-    run = run_one(
-        run_dag,
-        lambda: WeblakeLandOperator(
-            task_id="land",
-            kind="batch",
-            job_id=job_id,
-            to=str(tmp_path),
-            max_credits=1,
-            poll_interval=0.2,
-            deferrable=deferrable,
-        ),
-    )
-    thread.join()
-    assert run.state == "success"
-    assert returned(run, "land")["stored"] == 3
-
-
 def test_a_job_that_was_started_elsewhere_lands_after_the_deadline_if_it_has_ended(
     weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -543,35 +433,6 @@ def test_an_execution_timeout_ends_the_job_as_its_deadline_does(
         receipt = cleared.execute({"ti": ti, "task": cleared, "outlet_events": {}})
         assert (receipt["stored"], receipt["status"], receipt["complete"]) == (1, "cancelled", False)
     assert weblake_connection.counts()["batch_scrape_started"] == 1
-
-
-@pytest.mark.parametrize("seconds", [0, -1.0])
-def test_polls_without_a_pause_are_refused(seconds: float, tmp_path: Path) -> None:
-    from airflow.exceptions import AirflowException
-
-    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-    from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
-    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
-
-    operator = WeblakeBatchScrapeOperator(task_id="land", urls=["a.example"], to=str(tmp_path), poll_interval=seconds)
-    with pytest.raises(InvalidOption, match="The interval of polls is"):
-        operator.terms()
-    with pytest.raises(InvalidOption, match="poll_interval is"):
-        WeblakeJobTrigger(weblake_conn_id="weblake_default", kind="crawl", job_id="x", poll_interval=seconds)
-    # Airflow itself refuses a negative one, until 3.1 with an error of its own.
-    with pytest.raises((ValueError, AirflowException), match="poke_interval"):
-        WeblakeCrawlSensor(task_id="watch", job_id="x", poke_interval=seconds)
-
-
-def test_a_sensor_names_a_text_that_is_no_job_id() -> None:
-    from airflow_provider_weblake.features import AirflowFailException
-    from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
-
-    sensor = WeblakeCrawlSensor(task_id="watch", job_id="None", deferrable=True)  # as a triggerer has watched it
-    context: Any = {"ti": SimpleNamespace(try_number=1, max_tries=0)}
-    # Before Airflow 3.3 the provider itself fails the task without a retry.
-    with pytest.raises((InvalidOption, AirflowFailException), match="'None' is not a job id"):
-        sensor.execute_complete(context, {"status": "unknown", "job_id": "None"})
 
 
 def test_a_sensor_that_starts_in_the_triggerer_is_serialised_accordingly() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -60,28 +58,6 @@ def test_mapped_files_land_each_as_a_load(run_dag: Run, weblake_connection: Webl
     assert paid(weblake_connection) == (3, 4)
 
 
-@pytest.mark.parametrize("effect", [{"drop_after": True}, {"garbage": True}], ids=str)
-def test_a_lost_response_is_repeated_and_paid_once(
-    run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, effect: Mapping[str, object]
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
-
-    weblake_connection.faults({"match": {"method": "POST", "path": "/v2/parse$"}, "times": 1, "effect": effect})
-    run = run_one(
-        run_dag,
-        lambda: WeblakeParseOperator(
-            task_id="land",
-            file=str(DOCUMENTS / "tides.pdf"),
-            to=str(tmp_path),
-            retries=2,
-            retry_delay=timedelta(0),
-        ),
-    )
-    assert run.state == "success"
-    assert len(rows(tmp_path, "url")) == 1
-    assert paid(weblake_connection) == (1, 2)
-
-
 def test_an_unusable_file_is_reported_and_not_retried(
     run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,19 +77,3 @@ def test_an_unusable_file_is_reported_and_not_retried(
     assert "protected with a password" in task_logs(capfd)
     assert not list((tmp_path / "lake").glob("documents/**/*.parquet"))
     assert weblake_connection.counts()["parse_started"] == 1
-
-
-def test_a_file_that_changed_is_another_load(run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
-
-    file, lake = tmp_path / "report.html", tmp_path / "lake"
-    shutil.copyfile(DOCUMENTS / "tides.html", file)
-
-    def make() -> object:
-        return WeblakeParseOperator(task_id="land", file="{{ params.file }}", to=str(lake), params={"file": str(file)})
-
-    assert run_one(run_dag, make).state == "success"
-    file.write_text("<h1>The second edition</h1>")
-    assert run_one(run_dag, make).state == "success"
-    assert {row[0][:20] for row in rows(lake, "markdown")} == {"# The second edition", "# Tide tables for ha"}
-    assert weblake_connection.counts()["parse_started"] == 2

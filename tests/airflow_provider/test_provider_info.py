@@ -66,12 +66,6 @@ def run(code: str) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def modules() -> list[str]:
-    """Every module of the package."""
-    names = (path.relative_to(PACKAGE.parent).with_suffix("").parts for path in PACKAGE.rglob("*.py"))
-    return sorted(".".join(parts[:-1] if parts[-1] == "__init__" else parts) for parts in names)
-
-
 def dotted_paths(node: object) -> set[str]:
     """Every text in a description that names something of this package."""
     if isinstance(node, dict):
@@ -139,25 +133,6 @@ def test_the_public_names_exist(module: str) -> None:
     assert module in described
 
 
-def test_every_module_is_imported_without_a_deprecation() -> None:
-    code = (
-        "from importlib import import_module\n"
-        "from airflow.providers_manager import ProvidersManager\n"
-        f"for name in {modules()!r}: import_module(name)\n"
-        "print('imported')\n"
-    )
-    assert run(code) == "imported"
-
-
-def test_control_a_deprecated_import_is_detected(tmp_path: Path) -> None:
-    (tmp_path / "airflow_provider_weblake_old.py").write_text("from airflow.hooks.base import BaseHook\n")
-    code = (
-        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport airflow_provider_weblake_old\nprint('imported')\n"
-    )
-    with pytest.raises(AssertionError, match="DeprecatedImportWarning"):
-        run(code)
-
-
 def test_airflow_knows_the_provider_as_it_is_described() -> None:
     code = (
         "import json\n"
@@ -187,50 +162,9 @@ def test_airflow_knows_the_provider_as_it_is_described() -> None:
     assert found["testable"] is True
     assert found["runtime hook"] == hook
     names = ("ca_bundle", "call_timeout_s", "client_certificate", "client_key", "insecure", "job_url", "proxy")
-    names += ("webhook_header", "webhook_secret")
     assert found["widgets"] == [f"extra__weblake__{name}" for name in names]
     assert found["behaviour"]["relabeling"] == {"host": "Base URL", "password": "API key"}
     assert set(found["behaviour"]["hidden_fields"]) == {"login", "port", "schema", "extra"}
     assert found["behaviour"]["placeholders"]["host"] == "https://api.example.com"
     assert found["links"] == ["airflow_provider_weblake.links.weblake.WeblakeJobLink"]
     assert found["assets"] == ["sanitize_uri", "convert_asset_to_openlineage"] * 2
-
-
-def test_the_web_server_shows_the_form() -> None:
-    """The very answer that the connection dialog is drawn from."""
-    code = (
-        "import json\n"
-        "from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService\n"
-        "(form,) = [m for m in HookMetaService.hook_meta_data() if m.connection_type == 'weblake']\n"
-        "print(form.model_dump_json())\n"
-    )
-    form = json.loads(run(code))
-    standard = form["standard_fields"]
-    assert standard["host"]["title"] == "Base URL"
-    assert standard["password"]["title"] == "API key"
-    assert all(standard[name]["hidden"] for name in ("login", "port", "url_schema"))
-    extra = form["extra_fields"]
-    assert extra["insecure"]["schema"]["type"] == "boolean"
-    assert extra["insecure"]["value"] is False
-    assert extra["call_timeout_s"]["schema"] == {
-        "type": ["integer", "null"],
-        "minimum": 1,
-        "maximum": 86400,
-        "title": "Call timeout (seconds)",
-    }
-    assert "{job_id}" in extra["job_url"]["description"]
-
-
-def test_only_the_api_server_imports_the_webhook_receiver() -> None:
-    """Every process loads the plugins; the receiver is imported by the one that asks for FastAPI apps."""
-    code = (
-        "import json, sys\n"
-        "from airflow import plugins_manager\n"
-        "plugins_manager.ensure_plugins_loaded()\n"
-        "module = sys.modules['airflow_provider_weblake.webhooks.plugin']\n"
-        "before = 'airflow_provider_weblake.webhooks.app' in sys.modules\n"
-        "(app,) = module.WeblakeWebhookPlugin().fastapi_apps\n"
-        "routes = [(route.path, sorted(route.methods)) for route in app['app'].routes]\n"
-        "print(json.dumps([before, app['url_prefix'], routes]))\n"
-    )
-    assert json.loads(run(code)) == [False, "/weblake", [["/webhooks/{conn_id}", ["POST"]]]]

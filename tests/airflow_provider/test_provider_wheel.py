@@ -58,9 +58,7 @@ def test_airflow_finds_the_provider_by_its_entry_point(wheel: Path) -> None:
     assert dict(points["apache_airflow_provider"]) == {
         "provider_info": "airflow_provider_weblake.get_provider_info:get_provider_info"
     }
-    assert dict(points["airflow.plugins"]) == {
-        "weblake_webhooks": "airflow_provider_weblake.webhooks.plugin:WeblakeWebhookPlugin"
-    }
+    assert "airflow.plugins" not in points
 
 
 def test_o10_the_metadata_declares_requirements_and_classifiers(wheel: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from airflow_provider_weblake.retry_policy import FIRST_S, MAX_BACKOFF_S, TableS
 from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
 from weblake import errors, orchestration
 from weblake.errors import WeblakeError
-from weblake.jobs.named_pauses import MAX_RETRY_AFTER_S, SPREAD
+from weblake.jobs.named_pauses import SPREAD
 from weblake.testing import WeblakeService
 
 
@@ -92,19 +92,6 @@ def test_o7_failures_are_retried_with_growing_bounded_pauses(
         assert min(pauses) >= most / 2
         assert max(pauses) <= most
         assert len(pauses) > 25, "tasks that failed together must not come back together"
-
-
-def test_an_unavailable_service_is_not_requested_before_its_retry_after(weblake_service: WeblakeService) -> None:
-    error = caused_by(weblake_service, {"status": 503, "retry_after": 600})
-    assert all(601 <= seconds(decide(error)) <= 601 + 600 * SPREAD for _ in range(200))
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_distant_retry_after_is_not_waited_for(weblake_service: WeblakeService, status: int) -> None:
-    decision = decide(caused_by(weblake_service, {"status": status, "retry_after": 999_999_999_999}))
-    assert seconds(decision) <= MAX_RETRY_AFTER_S * (1 + SPREAD) + 1
-    latest = datetime(2200, 1, 1, tzinfo=timezone.utc)
-    assert datetime.now(timezone.utc) + (decision.retry_delay or timedelta()) < latest
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
-import time
-import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -103,67 +100,6 @@ def test_a_rotated_key_gives_a_new_client_and_leaves_those_who_wait_alone(
     assert len(closed) == 3
 
 
-def test_equal_connections_share_a_client_and_different_ones_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        for conn_id in ("one", "two"):
-            connect(monkeypatch, conn_id)
-        connect(monkeypatch, "three", host="https://other.example.com")
-        async with shared_client("one") as one, shared_client("two") as two, shared_client("three") as three:
-            assert two is one
-            assert three is not one
-
-    asyncio.run(main())
-
-
-@pytest.mark.system
-def test_each_event_loop_has_its_own_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    connect(monkeypatch, "wl")
-
-    async def one() -> tuple[weblake.AsyncClient, weakref.ref[asyncio.AbstractEventLoop]]:
-        async with shared_client("wl") as client:
-            return client, weakref.ref(asyncio.get_running_loop())
-
-    (first, loop), (second, _) = asyncio.run(one()), asyncio.run(one())
-    assert second is not first
-    gc.collect()
-    assert loop() is None
-
-
-@pytest.mark.system
-def test_ten_thousand_users_cost_one_client_and_one_read(
-    monkeypatch: pytest.MonkeyPatch, reads: list[str], closed: list[weblake.AsyncClient]
-) -> None:
-    connect(monkeypatch, "wl")
-    many = 10_000
-
-    async def main() -> float:
-        inside: list[weblake.AsyncClient] = []
-        all_in, go = asyncio.Event(), asyncio.Event()
-
-        async def user() -> None:
-            async with shared_client("wl") as client:
-                inside.append(client)
-                if len(inside) == many:
-                    all_in.set()
-                await go.wait()
-
-        started = time.perf_counter()
-        users = asyncio.gather(*(user() for _ in range(many)))
-        entered = asyncio.create_task(all_in.wait())
-        await asyncio.wait({users, entered}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
-        assert entered.done(), users
-        assert len({id(client) for client in inside}) == 1
-        assert closed == []
-        go.set()
-        await users
-        return time.perf_counter() - started
-
-    seconds = asyncio.run(main())
-    assert reads == ["wl"]
-    assert len(closed) == 1
-    print(f"{many} users came and went in {seconds:.2f} s, {seconds / many * 1e6:.0f} µs each")
-
-
 def test_cancelled_and_failed_users_release_the_client(
     monkeypatch: pytest.MonkeyPatch, closed: list[weblake.AsyncClient]
 ) -> None:
@@ -188,24 +124,6 @@ def test_cancelled_and_failed_users_release_the_client(
         assert len(closed) == 2
 
     asyncio.run(main())
-
-
-def test_a_cancelled_reader_does_not_cancel_the_others(monkeypatch: pytest.MonkeyPatch, reads: list[str]) -> None:
-    connect(monkeypatch, "wl")
-
-    async def main() -> None:
-        async def use() -> bool:
-            async with shared_client("wl"):
-                return True
-
-        first, second = asyncio.create_task(use()), asyncio.create_task(use())
-        await asyncio.sleep(0)  # both wait for the same read now
-        first.cancel()
-        assert await second is True
-        assert first.cancelled()
-
-    asyncio.run(main())
-    assert reads == ["wl"]
 
 
 def test_an_unusable_connection_fails_all_users_and_is_read_again(

@@ -171,8 +171,6 @@ def fire_first(monkeypatch: pytest.MonkeyPatch, site: GatedSite, event: dict[str
 FALSE_EVENTS: dict[str, Any] = {
     "it is completed": {"status": "completed", "completed": 2, "total": 2},
     "it has failed": {"status": "failed", "completed": 0, "total": 2},
-    "nobody knows it": {"status": "gone"},
-    "it is another job": {"status": "completed", "job_id": "00000000-0000-4000-8000-000000000000"},
     "nothing": {},
     "far too much": {"status": "completed", "text": "x" * (1 << 20)},
 }
@@ -317,54 +315,6 @@ def test_a_task_that_finds_another_root_after_its_deferral_does_not_pay_again(
     assert cleared.to == first
     context["ti"].max_tries = 3
     assert cleared.execute(context)["job_id"] == job_id
-    assert weblake_connection.counts()["batch_scrape_started"] == 1
-
-
-#: What may become of a list of URLs while the task waits for its job.
-LISTS: dict[str, Callable[[Path], object]] = {
-    "gone": Path.unlink,
-    "changed": lambda file: file.write_text("https://other.example/1\nhttps://other.example/2\n\n"),
-    "empty": lambda file: file.write_text(""),
-}
-
-
-@pytest.mark.parametrize("tries", ["the trigger fires", "a retry"])
-@pytest.mark.parametrize("as_shard", [False, True])
-@pytest.mark.parametrize("becomes", LISTS)
-def test_a_paid_job_lands_without_the_list_that_it_was_started_with(
-    weblake_connection: WeblakeService,
-    site: GatedSite,
-    batch: MakeOperator,
-    tmp_path: Path,
-    becomes: str,
-    as_shard: bool,
-    tries: str,
-) -> None:
-    from airflow.sdk.exceptions import TaskDeferred
-
-    from airflow_provider_weblake.url_shards import url_shards
-
-    file = tmp_path / "urls.txt"
-    file.write_text("\n".join(site.held(2)))
-    urls: Any = url_shards(str(file), shards=1)[0] if as_shard else str(file)
-    pushed: dict[str, object] = {}
-    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=1)
-    ti.xcom_push = lambda key, value: pushed.update({key: value})
-    task = batch(urls, deferrable=True)
-    context: Any = {"ti": ti, "task": task, "outlet_events": {}}
-    with pytest.raises(TaskDeferred) as waiting:
-        task.execute(context)
-    LISTS[becomes](file)
-    site.release()
-    with weblake_connection.client() as client:
-        ref, until = orchestration.JobRef("batch_scrape", str(pushed["job_id"])), time.monotonic() + 60
-        client.run(orchestration.wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=0.2))
-    again = batch(urls, deferrable=True)
-    if tries == "a retry":
-        receipt: Any = again.execute(context)
-    else:
-        receipt = again.execute_complete(context, {"status": "completed"}, **(waiting.value.kwargs or {}))
-    assert (receipt["stored"], receipt["submitted"], receipt["job_id"]) == (2, 2, pushed["job_id"])
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 

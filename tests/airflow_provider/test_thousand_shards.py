@@ -1,7 +1,7 @@
 """Tests of row O7 of the fault catalogue: a thousand mapped tasks, with Airflow's own expansion and TriggerRunner.
 
 A thousand jobs are not scraped here: the tests cover what a thousand tasks share (one client, one budget of retries,
-one table of XComs), and that their retries are spread. Twelve shards on two workers: test_shards_on_celery.py.
+one table of XComs), and that their retries are spread.
 
 Under `system` a quarter of them, and the thousand under `nightly`.
 """
@@ -22,7 +22,7 @@ from airflow.sdk import DAG, task
 from async_jobs import count_requests, start, trigger
 from catalogue import proves
 from dag_runs import Run, returned
-from job_trigger_runner import STATUS, UNKNOWN_JOB, Runner, run
+from job_trigger_runner import UNKNOWN_JOB, Runner, run
 
 from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
 from airflow_provider_weblake.triggers import weblake as triggers
@@ -104,44 +104,6 @@ def test_o7_a_thousand_jobs_wait_with_the_sockets_and_the_memory_of_one(
         # Both ends of each connection are in this process, and so is all that it logs of a thousand requests.
         assert len(os.listdir("/proc/self/fd")) - files < 300
         assert resident() - memory < 128 << 20
-        for each in tasks:
-            each.cancel()
-        await asyncio.wait(tasks, timeout=30)
-
-    run(story)
-
-
-@pytest.mark.system
-@proves(
-    "O7",
-    at="airflow_provider/src/airflow_provider_weblake/hooks/shared.py",
-    line="shared = mine.clients.get(endpoint)",
-    becomes="shared = None",
-    case="250",
-)
-@many
-def test_o7_an_outage_does_not_cause_six_tries_for_each_of_a_thousand_jobs(
-    weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch, many: int
-) -> None:
-    monkeypatch.setattr(triggers, "FIRST_S", 0.05)
-    given_up = list[str]()
-    real = triggers.WeblakeJobTrigger._pause
-
-    async def pause(self: triggers.WeblakeJobTrigger, seconds: float) -> None:
-        if seconds == self.poll_interval:
-            given_up.append(self.job_id)
-        await real(self, seconds)
-
-    monkeypatch.setattr(triggers.WeblakeJobTrigger, "_pause", pause)
-
-    async def story(runner: Runner) -> None:
-        jobs = many // 4
-        weblake_connection.faults({"match": STATUS, "times": None, "effect": {"status": 503}})
-        tasks = [runner.start(trigger(UNKNOWN_JOB, poll_interval=120.0)) for _ in range(jobs)]
-        await in_time(lambda: len(given_up) == jobs)
-        assert count_requests(weblake_connection, "GET", UNKNOWN_JOB) <= jobs + 100, (
-            "a hundred retries for all together"
-        )
         for each in tasks:
             each.cancel()
         await asyncio.wait(tasks, timeout=30)

@@ -12,8 +12,6 @@ from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers import events
 from airflow_provider_weblake.triggers.events import WeblakeUsagePeriodTrigger
-from weblake import orchestration
-from weblake.api.models import UsagePeriod
 from weblake.testing import WeblakeService
 
 __all__ = ["supervisor"]
@@ -101,11 +99,3 @@ def test_a_period_also_closes_by_the_clock_without_a_later_one(
         assert [event["total"] for _, event in running.fired] == [1]
 
     run_in_loop(story)
-
-
-@pytest.mark.parametrize("damaged", [{}, {"last_period_start": None}, {"last_period_start": 7}])
-def test_a_damaged_state_begins_anew(damaged: dict[str, object]) -> None:
-    period = UsagePeriod(start_date="2026-09-01T00:00:00Z", end_date="2026-10-01T00:00:00Z", total_credits=5)
-    report = orchestration.Report("credits", (period,), datetime.now(timezone.utc))
-    memory, fired = WeblakeUsagePeriodTrigger().follow(damaged, report)
-    assert (memory, fired) == ({"last_period_start": "2026-09-01T00:00:00.000Z"}, [])

@@ -84,16 +84,6 @@ def _connection_type() -> dict[str, object]:
                 "Empty: it is in the certificate's file.",
                 "schema": {"type": ["string", "null"]},
             },
-            "webhook_secret": {
-                "label": "Webhook secret",
-                "description": "What the service signs its webhooks with. Empty: no webhooks are received.",
-                "schema": {"type": ["string", "null"], "format": "password"},
-            },
-            "webhook_header": {
-                "label": "Webhook signature header",
-                "description": "Name of the header with the signature of a webhook. Empty: X-Service-Signature.",
-                "schema": {"type": ["string", "null"]},
-            },
             "insecure": {
                 "label": "Allow plain http",
                 "description": "Sends the API key in the clear to an http:// base URL beyond this machine.",

@@ -5,7 +5,7 @@
   Airflow use the newest.
 - A supervisor looks at least four times a second whether its process has ended. It can miss the end, and waits ten
   seconds more when a triggerer is shut down; a triggerer looks for new triggers when this wait is over.
-- Airflow kills a stopped task, and the provider gives up asking Airflow or storing a webhook, after ten times as long:
+- Airflow kills a stopped task, and the provider gives up asking Airflow, after ten times as long:
   on a busy machine each of these steps takes seconds.
 """
 
@@ -68,14 +68,9 @@ def _change_killing(killing: Any) -> None:
     killing.ANSWER_S *= BUSY
 
 
-def _change_webhooks(app: Any) -> None:
-    app.DEADLINE_S *= BUSY
-
-
 _CHANGES: Mapping[str, Callable[[ModuleType], None]] = {
     "airflow.sdk.execution_time.supervisor": _change_supervisor,
     "airflow_provider_weblake.operators.killing": _change_killing,
-    "airflow_provider_weblake.webhooks.app": _change_webhooks,
 }
 
 sys.meta_path.insert(0, _Patches())

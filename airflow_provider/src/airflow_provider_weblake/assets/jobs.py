@@ -1,7 +1,7 @@
 """Airflow assets for the ends of jobs, with the URI `x-weblake://jobs/<conn_id>/<kind>`.
 
-The webhook receiver of the API server makes the events of these assets, one for each job that has ended. DAGs that are
-scheduled on such an asset read or land the job; docs/webhooks-to-assets.md shows one.
+A watcher or a receiver of webhooks makes the events of these assets. A DAG that is scheduled on such an asset reads or
+lands the job; docs/webhooks-to-assets.md shows one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from weblake.orchestration import JOB_KINDS
 if TYPE_CHECKING:
     from airflow_provider_weblake.assets.weblake import AssetOptions
 
-#: A connection id that the path of a webhook and an asset's URI can hold as it is.
-CONN_ID = re.compile(r"[A-Za-z0-9_.\-]{1,200}")
-#: What the URIs of these assets begin with. Airflow leaves the URI of a scheme with x- as it is.
-JOBS_URI = "x-weblake://jobs/"
+#: A connection id that an asset's URI can hold as it is.
+_CONN_ID = re.compile(r"[A-Za-z0-9_.\-]{1,200}")
 
 
 def weblake_jobs_asset(
@@ -31,30 +29,24 @@ def weblake_jobs_asset(
     name: str | None = None,
     **options: Unpack[AssetOptions],
 ) -> Asset:
-    """Return the asset that has an event for each job of a kind whose end the service announces by a webhook.
+    """Return the asset that has an event for each job of a kind that has ended.
 
-    An event's extra is `kind`, `job_id`, `status` (`completed` or `failed`), `event` (the webhook's type, such as
-    `crawl.completed`), `success` and `webhook_id` (None if the service sends none).
+    An event's extra has `kind`, `job_id` and `status`; that of a watcher has them below `payload`.
 
     :param kind: `batch_scrape` (default) or `crawl`.
-    :param weblake_conn_id: the connection whose id is in the webhook's path.
+    :param weblake_conn_id: the connection to the service that has the jobs.
     :param name: the asset's name; by default its URI.
     :param options: further arguments of `Asset`: group, extra, watchers, access_control.
 
     Raises:
         InvalidOption: There is no such kind, or the connection id has other characters than letters, digits and `_.-`.
     """
-    uri = jobs_asset_uri(kind, weblake_conn_id)
-    return Asset(name or uri, uri, **options)
-
-
-def jobs_asset_uri(kind: str, weblake_conn_id: str) -> str:
-    """Return the URI of the asset of a connection's jobs of a kind; raise as `weblake_jobs_asset` does."""
     if kind not in JOB_KINDS:
         raise InvalidOption(f"kind is {kind!r}.", hint=f"Give one of {', '.join(JOB_KINDS)}.")
-    if not CONN_ID.fullmatch(weblake_conn_id):
+    if not _CONN_ID.fullmatch(weblake_conn_id):
         raise InvalidOption(
-            f"weblake_conn_id is {weblake_conn_id!r}, which the path of a webhook cannot contain.",
+            f"weblake_conn_id is {weblake_conn_id!r}, which the URI of an asset cannot contain.",
             hint="Name the connection with letters, digits and _ . - only.",
         )
-    return f"{JOBS_URI}{weblake_conn_id}/{kind}"
+    uri = f"x-weblake://jobs/{weblake_conn_id}/{kind}"  # Airflow leaves the URI of a scheme with x- as it is
+    return Asset(name or uri, uri, **options)

@@ -33,8 +33,7 @@ class WeblakeHook(BaseHook):
     port and schema), its password is the API key. Its extra may hold `insecure` (plain http beyond loopback),
     `call_timeout_s` (seconds for which one call is tried, 60 by default), `job_url` (the address of a job's page, with
     `{kind}` and `{job_id}` in it), `proxy` (a URL, with its user name and password) and paths of PEM files for TLS:
-    `ca_bundle`, `client_certificate`, `client_key`. `webhook_secret` and `webhook_header` are read by the webhook
-    receiver of the API server only (docs/webhooks-to-assets.md). The WEBLAKE_ settings of the environment are not used.
+    `ca_bundle`, `client_certificate`, `client_key`. The WEBLAKE_ settings of the environment are not used.
 
     :param weblake_conn_id: the connection's id; `weblake_default` by default.
     """

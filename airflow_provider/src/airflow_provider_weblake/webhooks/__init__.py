@@ -1,1 +1,0 @@
-"""The webhook receiver: a FastAPI app that the plugin adds to Airflow's API server (docs/webhooks-to-assets.md)."""

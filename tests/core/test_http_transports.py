@@ -117,7 +117,7 @@ def test_another_response_behind_a_response_is_not_read(way: str, name: str) -> 
     becomes="if transport := self.__dict__.setdefault('kept', httpx.AsyncHTTPTransport(verify=self._ssl_context())):",
     case="awaited",
 )
-def test_each_request_has_a_connection_of_its_own_which_ends_with_it(way: str) -> None:
+def test_p11_each_request_has_a_connection_of_its_own_which_ends_with_it(way: str) -> None:
     enough = Request("GET", "/x", deadline_s=10, stop_when=lambda body: len(body) > 0)
 
     async def story() -> None:

@@ -1,8 +1,8 @@
 """One client, shared by all jobs that wait in a triggerer.
 
-A client for each of a thousand triggers would be a thousand TLS contexts without a common bound on requests. So there is
-one client for each event loop and content of a connection, with a reference count; the last user closes it. A changed
-API key makes another content and so another client, while triggers that already wait keep theirs.
+A client for each of a thousand triggers would be a thousand TLS contexts without a common bound on requests. So there
+is one client for each event loop and content of a connection, with a reference count; the last user closes it. A
+changed API key makes another content and so another client, while triggers that already wait keep theirs.
 """
 
 from __future__ import annotations

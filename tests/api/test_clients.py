@@ -155,18 +155,6 @@ def multipart(seen: dict[str, Any]) -> dict[str, tuple[str | None, bytes]]:
     return parts
 
 
-def test_reads_share_a_connection_and_a_start_has_its_own(recorder: Any) -> None:
-    recorder.answer = {"success": True, "id": it.JOB}
-    with weblake.Client(recorder.url, KEY) as client:
-        client.credit_usage()
-        client.queue_status()
-        client.start_batch_scrape(["https://example.org/"])
-        client.token_usage()
-    ports = [seen["port"] for seen in recorder.seen]
-    assert ports[0] == ports[1] == ports[3]
-    assert ports[2] != ports[0]
-
-
 def test_a_base_url_may_carry_a_path(recorder: Any) -> None:
     with weblake.Client(f"{recorder.url}/team/a/", KEY) as client:
         client.credit_usage()

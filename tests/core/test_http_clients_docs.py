@@ -152,7 +152,7 @@ def test_debug_logging_has_neither_headers_nor_key(service: Service, caplog: pyt
 
 
 def test_each_example_is_run() -> None:
-    ran = 2 + 1 + 1 + 1 + 1 + 1 + 1 + 1
+    ran = 2 + 1 + 1 + 1 + 1 + 1 + 1
     assert len(re.findall(r"^```python$", TEXT, re.MULTILINE)) == ran
 
 

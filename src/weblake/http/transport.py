@@ -232,9 +232,16 @@ class HttpTransport(_Requests):
 
     def _send_with(self, client: httpx.Client, request: Request) -> Response | NoResponse:
         until, limit = time.monotonic() + request.deadline_s, request.deadline_s
+
+        def trace(event: str, _: object) -> None:
+            # The caller looks for a start that got no response, so it must not be sent later.
+            if event.endswith("send_request_headers.started") and time.monotonic() > until:
+                raise TimeoutError
+
         timeouts = {"connect": self._connect_timeout(request), "read": limit, "write": limit, "pool": limit}
         try:
             built = self._build(request, timeouts, client.headers)
+            built.extensions["trace"] = trace
             # The client's authentication would replace the key.
             with closing(client.send(built, stream=True, auth=None, follow_redirects=False)) as response:
                 received_at = time.time()

@@ -36,7 +36,6 @@ from weblake_service.sessions import session_records
 from weblake_service.sessions.interact import InteractSessions
 from weblake_service.sessions.playwright_driver import PlaywrightDriver
 from weblake_service.sessions.sessions import SessionManager
-from weblake_service.store import search_index
 from weblake_service.store.database import MEMORY, Store
 from weblake_service.store.schema import DATA_TABLES
 from weblake_service.web.interface import Web
@@ -194,5 +193,4 @@ def _load_clock_offset(db: Connection) -> float:
 def _delete_all_rows(db: Connection) -> None:
     for table in DATA_TABLES:
         db.execute(f"DELETE FROM {table}")  # noqa: S608
-    search_index.clear(db)
     db.execute("DELETE FROM meta WHERE name IN ('clock_offset', 'starts')")

@@ -110,6 +110,8 @@ def test_the_age_filter_uses_the_clock_of_the_service(indexed: Any) -> None:
     assert urls(search(indexed, "keeps", sources=[{"type": "web", "tbs": "qdr:h"}])) == [A]
     assert len(urls(search(indexed, "keeps", tbs="qdr:d"))) == 2
     assert urls(search(indexed, "keeps", tbs="sbd:1")) == [A, B]
+    assert urls(search(indexed, "keeps", tbs="cdr:1,cd_max:1/1/2020")) == []
+    assert len(urls(search(indexed, "keeps", tbs="cdr:1,cd_min:1/1/2020,cd_max:12/31/2099"))) == 2
 
 
 def test_unsupported_sources_are_empty_with_a_warning(indexed: Any) -> None:
@@ -204,7 +206,17 @@ def test_lockdown_stores_nothing(indexed: Any) -> None:
         ({"query": "x", "scrapeOptions": {"format": []}}, 400, "formats"),
         ({"query": "x", "sources": [{}]}, 400, "source"),
         ({"query": "x", "categories": [{}]}, 400, "categories"),
-        ({"query": "x", "tbs": "last week"}, 400, "tbs"),
+        *(
+            ({"query": "x", "tbs": tbs}, 400, "tbs")
+            for tbs in (
+                "last week",
+                "qdr:x",
+                "qdr:d99999",
+                "cdr:1,cd_min:2026-01-01",
+                "cdr:1,cd_max:13/45/2026",
+                "cd_max:",
+            )
+        ),
         ({"query": "x", "includeDomains": ["///"]}, 400, "no domain"),
         ({"query": "x", "scrapeOptions": {"formats": ["summary"]}}, 503, "summary"),
         ({"query": "x", "scrapeOptions": {"formats": ["nonsense"]}}, 400, "formats"),

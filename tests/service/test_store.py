@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -161,25 +160,6 @@ def test_other_files_are_refused_and_unchanged(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(StorageRefused, match="another version"):
             Store(newer)
-
-
-def test_a_database_of_the_previous_version_is_migrated(tmp_path: Path) -> None:
-    path = tmp_path / "service.db"
-    store = Store(path)
-    new_job(store)
-    store.close()
-    with sqlite3.connect(path) as other:
-        for table in ("model_work", "profiles", "browser_sessions"):
-            other.execute(f"DROP TABLE {table}")
-        other.execute("ALTER TABLE jobs DROP COLUMN page_price")
-        other.execute("PRAGMA user_version=2")
-    other.close()
-    for _ in range(2):
-        store = Store(path)
-        assert store.write_now(job_records.running) == [JOB]
-        for table in ("model_work", "profiles", "browser_sessions"):
-            assert store.write_now(partial(rows_of, table)) == 0
-        store.close()
 
 
 def rows_of(table: str, db: sqlite3.Connection) -> int:

@@ -19,7 +19,6 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse
 from weblake_service.routes.target_urls import read_target_url
 from weblake_service.store import search_index
-from weblake_service.store.search_query import read_query
 from weblake_service.web.interface import Web
 from weblake_service.web.map_urls import Known, arrange, find_urls
 
@@ -97,13 +96,10 @@ class WebTools:
             PageFailure: The words are not a valid query.
         """
         try:
-            query = read_query(words[:500])
+            query = search_index.read_query(words[:500])
         except ErrorResponse as refusal:
             raise PageFailure("BAD_REQUEST", refusal.error, status=400) from None
-        store = self._tools.store
-        if await store.read(search_index.has_pending):
-            await store.write(search_index.index_pending)
-        found, _ = await store.read(lambda db: search_index.search(db, self._team, query, limit))
+        found, _ = await self._tools.store.read(lambda db: search_index.search(db, self._team, query, limit))
         lines = [f"- {one.url} {one.title}: {one.passage or one.description}" for one in found]
         return ToolResult(
             "\n".join(lines), -(-len(found) // RESULTS_PER_PRICE) * SEARCH_PRICE, tuple(one.url for one in found)

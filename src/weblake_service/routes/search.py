@@ -88,10 +88,7 @@ class SearchRoutes:
             )
             return found, whole, search_index.count(db, access.team)
 
-        store = self._parts.store
-        if await store.read(search_index.has_pending):
-            await store.write(search_index.index_pending)
-        found, whole, pages = await store.read(work)
+        found, whole, pages = await self._parts.store.read(work)
         if pages:
             known = "the one page" if pages == 1 else f"the {pages} pages"
             search_request.notes.insert(0, f"Searched {known} that this service scraped for this team, not the web.")

@@ -66,7 +66,7 @@ class ServiceComponents:
         self.rate = RateLimit(config, self.clock)
         self.llm = LanguageModel(config)
         self.profiles = BrowserProfiles(store, self.clock)
-        pages = PageFetcher(web.scrape, web.remake, web.browse, self.profiles)
+        pages = PageFetcher(web, self.profiles)
         self.scraper = Scraper(store, self.clock, config, pages, self.llm)
         self.delivery = WebhookDelivery(store, self.clock, FaultyWebhookSender(web.post, self.faults), config)
         self.jobs = self._new_job_manager()

@@ -9,8 +9,8 @@ import httpcore
 import httpx
 import loopback_site as loopback
 import pytest
+from converted_pages import scrape
 
-from weblake_service.page.document import scrape
 from weblake_service.web import connection_pools
 from weblake_service.web.fetch import Fetcher
 from weblake_service.web.streams import wait_closed

@@ -121,9 +121,7 @@ async def crawl(plan: CrawlPlan) -> CrawlResult:
         for stop in [*plan.stops, None]:
             web = Site(plan)
             finished = await store.read(lambda db: {row[0] for row in db.execute("SELECT url FROM pages WHERE done")})
-            scraper = Scraper(
-                store, clock, config, PageFetcher(web.scrape, web.remake, web.browse, BrowserProfiles(store, clock))
-            )
+            scraper = Scraper(store, clock, config, PageFetcher(web, BrowserProfiles(store, clock)))
             jobs = JobManager(JobServices(store, clock, scraper, ActiveFaults()), web, config, lambda: None)
             await jobs.resume()
             running = asyncio.gather(*jobs._tasks.values())

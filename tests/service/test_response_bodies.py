@@ -12,10 +12,10 @@ from typing import Any
 import loopback_site as loopback
 import pytest
 from catalogue import proves
+from converted_pages import scrape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake_service.page.document import scrape
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.decompression import BodyDecoder
 from weblake_service.web.fetch import Fetcher

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,7 +32,9 @@ from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
 from weblake_service.routes.request_options import page_price, read_options
 from weblake_service.routes.single_call import SinglePageCall
 from weblake_service.store import accounts
-from weblake_service.web.interface import ParsedFile
+
+if TYPE_CHECKING:
+    from weblake_service.page.document import Page
 
 #: Formats that are available only for web pages.
 _PAGE_ONLY_FORMATS = frozenset(["screenshot", "branding", "audio", "video", "changeTracking", "attributes"])
@@ -115,7 +118,7 @@ class ParseRoutes:
 
 
 def _document(
-    call: SinglePageCall, page: ParsedFile, made: model_output.ModelOutput, request_options: Mapping[str, object]
+    call: SinglePageCall, page: Page, made: model_output.ModelOutput, request_options: Mapping[str, object]
 ) -> Stored:
     credits = page.credits + made.credits + (ZERO_DATA_RETENTION_CREDITS if call.private else 0)
     metadata = page.document.get("metadata")

@@ -2,65 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from weblake_service.browser.browser_identity import BrowserIdentity
 from weblake_service.files.upload import Upload
-from weblake_service.jobs.page_fetcher import FreshPage
 from weblake_service.web.fetch import FetchedResponse
 
-
-class CrawlQueue(Protocol):
-    """The frontier of a crawl: which URLs it visits, and in which order."""
-
-    def offer(self, url: str, depth: int) -> bool:
-        """Offer a URL; return whether it is new and will be visited."""
-
-    def wants(self, url: str, depth: int) -> bool:
-        """Return whether the options allow the crawl to visit the URL, whether or not it was offered before."""
-
-    async def match_paths(self, urls: Sequence[str]) -> Sequence[str]:
-        """Return the URLs without those that costly path patterns do not allow; call it before `wants` or `offer`."""
-
-    def take(self) -> tuple[str, int] | None:
-        """Return the next URL and its depth, in the order of the offers; None if there is none or at the limit."""
-
-    def redirect_problem(self, url: str, final_url: str, depth: int) -> str:
-        """Return why a visited URL must not be answered by its final URL; empty if it may."""
-
-    def record_final_url(self, url: str, final_url: str | None = None) -> bool:
-        """Record the final URL of a visited URL; return False if it is another page of this crawl."""
-
-    def uncount(self) -> None:
-        """Do not count a URL that was taken but not fetched."""
-
-
-class ParsedFile(Protocol):
-    """A converted uploaded file."""
-
-    @property
-    def document(self) -> dict[str, object]:
-        """Return the document in its wire form, without a scrape id."""
-
-    @property
-    def credits(self) -> int:
-        """Return the price in credits."""
+if TYPE_CHECKING:
+    from weblake_service.page.document import Page
+    from weblake_service.web.frontier import Frontier
 
 
 class Web(Protocol):
     """The service's access to the web."""
 
-    async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
+    async def scrape(self, url: str, options: Mapping[str, object]) -> Page:
         """Fetch a page and return it as a document; raises PageFailure."""
 
-    async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> FreshPage:
+    async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> Page:
         """Load a page in a browser and return it as a document; raises PageFailure."""
 
-    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> FreshPage:
+    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> Page:
         """Make a document from an earlier response of a URL; raises PageFailure."""
 
-    async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> ParsedFile:
+    async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> Page:
         """Make a document from an uploaded file, which is read when a converter slot is free; raises PageFailure."""
 
     async def allowed(self, url: str, user_agent: str | None) -> bool:
@@ -75,7 +41,7 @@ class Web(Protocol):
     async def sitemap(self, url: str, limit: int) -> tuple[list[str], str]:
         """Return the URLs in the site's sitemaps, and a warning that names those that could not be read in full."""
 
-    def frontier(self, url: str, options: Mapping[str, object]) -> CrawlQueue:
+    def frontier(self, url: str, options: Mapping[str, object]) -> Frontier:
         """Return the frontier of a crawl that begins at a URL."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:

@@ -161,6 +161,13 @@ class ServiceComponents:
                 continue
 
 
+class RouteGroup:
+    """Some endpoints of one service."""
+
+    def __init__(self, parts: ServiceComponents) -> None:
+        self._parts = parts
+
+
 def requester(request: HTTPConnection) -> Access:
     """Return the access of a request; middleware.py has authenticated it."""
     access = request.scope["state"]["access"]

@@ -20,11 +20,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import uvicorn
 from typing_extensions import Self
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from weblake import aio
 from weblake.errors import InvalidOption
@@ -35,7 +36,6 @@ from weblake_service.faults import Rule, read_rules
 from weblake_service.store import accounts
 from weblake_service.store.database import MEMORY, Store
 from weblake_service.web.interface import Web
-from weblake_service.websocket_protocol import QuietSockets
 
 T = TypeVar("T")
 
@@ -396,3 +396,16 @@ def _bind(host: str, port: int) -> socket.socket:
             hint="Name another port; 0 selects a free one.",
         ) from error
     return listener
+
+
+#: Errors are logged; connections and their URLs are not.
+_ERROR_LOG = logging.getLogger("weblake.service.sockets")
+_ERROR_LOG.setLevel(logging.WARNING)
+
+
+class QuietSockets(WebSocketsSansIOProtocol):
+    """One connection."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.logger = self.conn.logger = _ERROR_LOG

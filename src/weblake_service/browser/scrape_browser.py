@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 
 from weblake import aio
-from weblake_service.browser.browser_identity import BrowserIdentity
-from weblake_service.browser.context_settings import context_settings_of, site_credentials_of
+from weblake_service.browser.context_settings import BrowserIdentity, context_settings_of, site_credentials_of
 from weblake_service.browser.page_rendering import IsFile, PageRendering
 from weblake_service.browser.playwright_browser import first_line
 from weblake_service.browser.pool import ContextPool

@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from weblake_service.clock import iso
-from weblake_service.components import ServiceComponents
+from weblake_service.components import RouteGroup, ServiceComponents
 from weblake_service.config import Access
 from weblake_service.console import charts, queries
 from weblake_service.console.sign_in import SignIns
@@ -48,11 +48,11 @@ _HEADERS = {
 _Page = Callable[[Request, Access], Awaitable[Response]]
 
 
-class ConsolePages:
+class ConsolePages(RouteGroup):
     """The pages; all except the first require a sign-in."""
 
     def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
+        super().__init__(parts)
         self._sign_in = SignIns(parts)
         self._templates = Environment(
             loader=PackageLoader("weblake_service.console"), autoescape=True, undefined=StrictUndefined

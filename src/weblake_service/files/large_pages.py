@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
-from weblake_service.page.attributes import read_attributes
-from weblake_service.page.audio_video import read_media
+from weblake_service.page.element_formats import read_attributes, read_media
 from weblake_service.page.html_page import READERS
 from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page_failure import PageFailure

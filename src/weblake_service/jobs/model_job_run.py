@@ -12,8 +12,7 @@ from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.agent import run_agent
 from weblake_service.jobs.extract import extract_data
 from weblake_service.jobs.job_run import JobServices
-from weblake_service.jobs.model_job import ModelJob, ModelJobResult
-from weblake_service.jobs.web_tools import WebTools
+from weblake_service.jobs.web_tools import ModelJob, ModelJobResult, WebTools
 from weblake_service.llm.language_model import LanguageModel
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.interface import Web

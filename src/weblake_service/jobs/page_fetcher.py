@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weblake_service.browser.browser_identity import BrowserIdentity
+from weblake_service.browser.context_settings import BrowserIdentity
 from weblake_service.browser.rendering_options import option_that_needs_browser
 from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.page.requested_formats import number

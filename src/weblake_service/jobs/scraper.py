@@ -30,8 +30,8 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.responses import encode
 from weblake_service.store import accounts, search_index
 from weblake_service.store.database import Store
-from weblake_service.web.countries import DEFAULT_COUNTRY, country_of
 from weblake_service.web.fetch import FetchedResponse
+from weblake_service.web.location import DEFAULT_COUNTRY, country_of
 
 if TYPE_CHECKING:
     from weblake_service.page.document import Page

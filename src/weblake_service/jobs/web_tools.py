@@ -5,9 +5,10 @@ Each function reports its price, which is that of the same call to the API.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from sqlite3 import Connection
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,7 @@ from weblake_service import ids
 from weblake_service.config import ServiceConfig
 from weblake_service.jobs.job_run import JobServices
 from weblake_service.jobs.scraper import ScrapeContext
+from weblake_service.llm.interface import Model
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse
 from weblake_service.routes.target_urls import read_target_url
@@ -112,3 +114,32 @@ class WebTools:
             PageFailure: Its credits of this month are used up.
         """
         await self._tools.scraper.check_credits(self._team, credits)
+
+
+#: Records a step at a place: its body, its credits, and the cache and search entries that are stored with it.
+Record = Callable[[int, dict[str, object], int, Callable[[Connection, float], None] | None], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelJob:
+    """One job with its recorded steps."""
+
+    id: str
+    model: Model
+    gathering: WebTools
+    #: The job's own options and its scrape options, by snake_case name.
+    plan: Mapping[str, Any]
+    options: Mapping[str, Any]
+    #: The steps that an earlier run recorded, by place.
+    steps: dict[int, dict[str, Any]]
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class ModelJobResult:
+    """The result of a successful job."""
+
+    #: `data`, and the additional fields of the status.
+    shown: dict[str, object]
+    #: Credits in addition to those of the steps.
+    credits: int

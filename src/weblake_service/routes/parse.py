@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.components import ServiceComponents, requester
+from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
 from weblake_service.files.converter_pool import TEAM
@@ -42,11 +42,8 @@ _PAGE_ONLY_FORMATS = frozenset(["screenshot", "branding", "audio", "video", "cha
 _DEFAULT_TIMEOUT_MS = 30_000
 
 
-class ParseRoutes:
+class ParseRoutes(RouteGroup):
     """The parse endpoints."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[Route]:
         """Return the routes."""

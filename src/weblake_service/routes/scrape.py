@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.components import ServiceComponents, requester
+from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
 from weblake_service.jobs import single_scrapes
@@ -28,11 +28,8 @@ from weblake_service.web.addresses import with_scheme
 _LOG = logging.getLogger("weblake.service")
 
 
-class ScrapeRoutes:
+class ScrapeRoutes(RouteGroup):
     """The scrape endpoints."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[Route]:
         """Return the routes."""

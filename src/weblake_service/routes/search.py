@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import aio
-from weblake_service.components import ServiceComponents
+from weblake_service.components import RouteGroup
 from weblake_service.config import Access, Plan
 from weblake_service.ids import scrape_id
 from weblake_service.jobs import job_records, single_scrapes
@@ -33,11 +33,8 @@ from weblake_service.web.redirect_chain import options_for
 _PRICE, _RESULTS_PER_PRICE = 2, 10
 
 
-class SearchRoutes:
+class SearchRoutes(RouteGroup):
     """The search endpoint."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[Route]:
         """Return the routes."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from weblake_service.browser.browser_identity import BrowserIdentity
+from weblake_service.browser.context_settings import BrowserIdentity
 from weblake_service.browser.rendering_options import needs_browser_for_formats_only, requested_captures
 from weblake_service.browser.scrape_browser import ScrapeBrowser
 from weblake_service.config import ServiceConfig
@@ -15,9 +15,9 @@ from weblake_service.files.upload import Upload
 from weblake_service.page.document import Page, page_of_upload
 from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.accept_language import with_accept_language
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.frontier import Frontier
+from weblake_service.web.location import with_accept_language
 from weblake_service.web.response_pages import make_page
 from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls

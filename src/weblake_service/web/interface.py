@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from weblake_service.browser.browser_identity import BrowserIdentity
+from weblake_service.browser.context_settings import BrowserIdentity
 from weblake_service.files.upload import Upload
 from weblake_service.web.fetch import FetchedResponse
 

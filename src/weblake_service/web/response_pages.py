@@ -7,8 +7,8 @@ from functools import partial
 
 from weblake_service.browser.rendering_options import requested_captures
 from weblake_service.files.converter_pool import ConverterPool
-from weblake_service.page.audio_video import FORMATS, requested_media
 from weblake_service.page.document import Page, page_deadline, page_of_response
+from weblake_service.page.element_formats import FORMATS, requested_media
 from weblake_service.page.parse_process import attributes_of, media_of
 from weblake_service.page.requested_formats import format_name, number
 from weblake_service.page.selectors import attribute_selectors

@@ -38,7 +38,7 @@ from weblake_service.sessions.playwright_driver import PlaywrightDriver
 from weblake_service.sessions.sessions import SessionManager
 from weblake_service.store.database import MEMORY, Store
 from weblake_service.store.schema import DATA_TABLES
-from weblake_service.web.interface import Web
+from weblake_service.web.http_web import HttpWeb
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between two clean-ups of expired data.
@@ -55,7 +55,7 @@ class ServiceComponents:
         keys: Keys that are accepted in addition to those whose hashes are in the database.
     """
 
-    def __init__(self, store: Store, web: Web, config: ServiceConfig, keys: Iterable[ServiceKey] = ()) -> None:
+    def __init__(self, store: Store, web: HttpWeb, config: ServiceConfig, keys: Iterable[ServiceKey] = ()) -> None:
         self.config = config
         self.store = store
         self.web = web

@@ -94,38 +94,6 @@ def test_the_crawl_delay_of_robots_txt_is_kept(bench: Any) -> None:
     bench.until(lambda: bench.web.flying == 3)
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "said"),
-    [
-        ({"includePaths": ["["]}, 400, "includePaths"),
-        ({"excludePaths": ["(?!a)b"]}, 400, "look-around"),
-        ({"excludePaths": ["a" * 3000]}, 400, "2000"),
-        ({"limit": 0}, 400, "limit"),
-        ({"delay": 0}, 400, "delay"),
-        ({"sitemap": "maybe"}, 400, "sitemap"),
-        ({"prompt": "only the blog"}, 503, "language model"),
-        ({"zeroDataRetention": True}, 403, "not enabled"),
-        ({"scrapeOptions": {"redactPII": True}}, 503, "later version"),
-    ],
-)
-def test_unsupported_options_are_refused_at_the_start(
-    bench: Any, options: dict[str, Any], status: int, said: str
-) -> None:
-    reply = bench.http.post("/v2/crawl", json={"url": HOME, **options})
-    assert (reply.status_code, reply.json()["success"]) == (status, False)
-    assert said in reply.json()["error"]
-    assert bench.service.counts() == {}
-
-
-def test_a_catastrophic_pattern_does_not_block_the_service(bench: Any) -> None:
-    bench.web.links = {HOME: [f"{HOME}{'xa' * 1800}{number}!" for number in range(300)]}
-    job = bench.crawl(HOME, excludePaths=["(x+x+)+y$", "(.*a){20}b"], limit=20)
-    began = time.monotonic()
-    assert bench.http.get("/_weblake/health").status_code == 200
-    assert time.monotonic() - began < 20
-    assert bench.wait_until_ended(job, "crawl")["completed"] == 20
-
-
 def test_the_status_warns_of_pages_blocked_by_robots_txt(bench: Any) -> None:
     bench.web.links = {HOME: [f"{HOME}{number}" for number in range(3)]}
     bench.web.blocked = {f"{HOME}0", f"{HOME}1"}

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 import typer
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from tiers import examples
 from typer.testing import CliRunner
 
 from weblake.cli import discovery
@@ -59,14 +56,6 @@ def test_an_empty_index_is_reported_and_free(bench: Any) -> None:
     assert (reply["success"], reply["data"], reply["creditsUsed"]) == (True, {"web": []}, 0)
     assert "nothing to search yet" in reply["warning"]
     assert credits(bench) == 0
-
-
-def test_pages_of_scrapes_batches_and_crawls_are_found(bench: Any) -> None:
-    bench.web.bodies = {A: "alpha one", B: "alpha two", C: "alpha three"}
-    scraped(bench, A)
-    bench.wait_until_ended(bench.batch(B))
-    bench.wait_until_ended(bench.crawl(C), "crawl")
-    assert set(urls(search(bench, "alpha"))) == {A, B, C}
 
 
 def test_a_result_has_title_passage_url_and_position(indexed: Any) -> None:
@@ -270,17 +259,6 @@ def test_a_repeat_under_the_same_key_is_replayed(indexed: Any) -> None:
     assert indexed.http.post("/v2/search", json={"query": "other"}, headers=headers).status_code == 409
 
 
-def test_searches_are_in_the_activity_list(indexed: Any) -> None:
-    plain, with_pages = search(indexed, "keeps"), search(indexed, "lakes", scrapeOptions={"formats": ["markdown"]})
-    entries = indexed.http.get("/v2/team/activity?endpoint=search").json()["data"]
-    assert [(one["id"], one["target"]) for one in entries] == [(with_pages["id"], "lakes"), (plain["id"], "keeps")]
-
-
-def test_the_rate_limit_counts_searches(make_bench: Any) -> None:
-    bench = make_bench(requests_per_minute=2)
-    assert [bench.http.post("/v2/search", json={"query": "x"}).status_code for _ in range(3)] == [200, 200, 429]
-
-
 def test_a_team_finds_only_its_own_pages(make_bench: Any) -> None:
     keys = [ServiceKey("test-key-one", "one", "one"), ServiceKey("test-key-two", "two", "two")]
     bench = make_bench(keys=keys, teams={"two": TeamPlan(zero_data_retention=True)})
@@ -322,13 +300,6 @@ def test_the_index_is_bounded(make_bench: Any) -> None:
         bench.web.bodies[f"http://site.test/{n}"] = "common"
     bench.wait_until_ended(bench.batch(*bench.web.bodies))
     assert len(urls(search(bench, "common", limit=100))) < 80
-
-
-@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(query=st.text(min_size=1, max_size=80), tbs=st.one_of(st.none(), st.text(max_size=12)))
-def test_any_query_gets_a_response(indexed: Any, query: str, tbs: str | None) -> None:
-    body = {"query": query} if tbs is None else {"query": query, "tbs": tbs}
-    assert indexed.http.post("/v2/search", json=body).status_code in (200, 400)
 
 
 def run(bench: Any, *arguments: str) -> Any:

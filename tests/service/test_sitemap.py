@@ -83,27 +83,6 @@ def test_a_gzip_sitemap_of_very_many_members_is_bounded() -> None:
     assert time.process_time() - begun < 4
 
 
-@pytest.mark.parametrize("codec", ["hex", "undefined"])
-def test_a_plain_list_that_declares_a_codec_that_is_no_charset_is_read(codec: str) -> None:
-    urls, _ = read({"/sitemap.xml": f'# <meta charset="{codec}">\n{SITE}/a'.encode()})
-    assert urls == [f"{SITE}/a"]
-
-
-def test_a_sitemap_at_an_undecodable_host_loses_only_its_own_entries() -> None:
-    class Resolving(Files):
-        async def get(self, url: str, **options: Any) -> FetchedResponse:
-            if "xn--" in url:
-                return await Fetcher.get(self, url, **options)
-            return await super().get(url, **options)
-
-    async def main() -> list[str]:
-        robots = b"Sitemap: http://xn--a.invalid/map.xml\nSitemap: /local.xml"
-        fetcher = Resolving({"/robots.txt": robots, "/local.xml": urlset(f"{SITE}/a")})
-        return (await sitemap_urls(SITE, fetcher=fetcher, robots=RobotsRules(fetcher)))[0]
-
-    assert asyncio.run(main()) == [f"{SITE}/a"]
-
-
 def test_sitemaps_of_robots_txt_are_read() -> None:
     urls, fetcher = read(
         {
@@ -114,11 +93,6 @@ def test_sitemaps_of_robots_txt_are_read() -> None:
     )
     assert urls == [f"{SITE}/a", f"{SITE}/b"]
     assert f"{SITE}/sitemap.xml" not in fetcher.asked
-
-
-def test_sitemap_xml_is_read_if_those_of_robots_txt_are_gone() -> None:
-    urls, _ = read({"/robots.txt": b"Sitemap: /gone.xml", "/sitemap.xml": urlset(f"{SITE}/a")})
-    assert urls == [f"{SITE}/a"]
 
 
 def test_an_index_is_followed_and_a_broken_part_costs_only_itself() -> None:
@@ -228,12 +202,6 @@ def test_urls_found_before_the_timeout_are_returned() -> None:
     files |= {f"/{n}.xml": urlset(f"{SITE}/{n}") for n in range(400)}
     urls, _ = read(files, slow=0.1, timeout_s=2.0)
     assert 0 < len(urls) < 400
-
-
-@pytest.mark.system
-def test_fifty_thousand_urls_are_read() -> None:
-    urls, _ = read({"/sitemap.xml": urlset(*(f"{SITE}/{n}" for n in range(50_000)))})
-    assert len(urls) == 50_000
 
 
 def test_feeds_are_read_as_sitemaps() -> None:

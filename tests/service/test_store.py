@@ -52,14 +52,6 @@ def test_a_failed_write_is_rolled_back_without_its_group(store: Store) -> None:
     assert store.write_now(accounts.counts) == {"a": 1, "b": 2}
 
 
-def test_hundreds_of_concurrent_writes_are_stored(store: Store) -> None:
-    async def go() -> dict[str, int]:
-        await asyncio.gather(*(store.write(put("n", 1)) for _ in range(1000)))
-        return await store.read(accounts.counts)
-
-    assert asyncio.run(go()) == {"n": 1000}
-
-
 def test_a_full_disk_fails_every_write_of_its_group_and_later_writes_succeed(tmp_path: Path) -> None:
     store = Store(tmp_path / "service.db")
     try:

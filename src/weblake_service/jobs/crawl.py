@@ -24,7 +24,7 @@ from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.jobs.page_sources import PageResult, PageSource
 from weblake_service.jobs.scraper import Scraped
 from weblake_service.store.database import Store
-from weblake_service.web.interface import Web
+from weblake_service.web.http_web import HttpWeb
 
 #: Default page limit of a crawl.
 DEFAULT_LIMIT = 10_000
@@ -54,7 +54,7 @@ class CrawlSource(PageSource):
         self,
         store: Store,
         clock: Clock,
-        web: Web,
+        web: HttpWeb,
         job_id: str,
         url: str,
         plan: Mapping[str, object],

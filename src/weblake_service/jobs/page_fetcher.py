@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from weblake_service.browser.context_settings import BrowserIdentity
 from weblake_service.browser.rendering_options import option_that_needs_browser
 from weblake_service.jobs.browser_profiles import BrowserProfiles
+from weblake_service.page.document import Page
 from weblake_service.page.requested_formats import number
-from weblake_service.web.interface import Web
-
-if TYPE_CHECKING:
-    from weblake_service.page.document import Page
+from weblake_service.web.http_web import HttpWeb
 
 
 @dataclass(frozen=True, slots=True)
 class PageFetcher:
     """Fetches pages for teams."""
 
-    web: Web
+    web: HttpWeb
     profiles: BrowserProfiles
 
     async def fetch(self, url: str, options: Mapping[str, object], team: str) -> Page:

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from sqlite3 import Connection
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from weblake_service.clock import Clock, iso
@@ -25,6 +24,7 @@ from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.llm import model_options, model_output
 from weblake_service.llm.language_model import LanguageModel
 from weblake_service.llm.model_output import ModelOutput
+from weblake_service.page.document import Page
 from weblake_service.page.requested_formats import left_out_warnings, number
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import encode
@@ -32,9 +32,6 @@ from weblake_service.store import accounts, search_index
 from weblake_service.store.database import Store
 from weblake_service.web.fetch import FetchedResponse
 from weblake_service.web.location import DEFAULT_COUNTRY, country_of
-
-if TYPE_CHECKING:
-    from weblake_service.page.document import Page
 
 _LOG = logging.getLogger("weblake.service")
 #: Bytes from which a body is compressed, and from which its text is read for the index, in a thread.

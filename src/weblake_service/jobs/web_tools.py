@@ -16,12 +16,12 @@ from weblake_service import ids
 from weblake_service.config import ServiceConfig
 from weblake_service.jobs.job_run import JobServices
 from weblake_service.jobs.scraper import ScrapeContext
-from weblake_service.llm.interface import Model
+from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse
 from weblake_service.routes.target_urls import read_target_url
 from weblake_service.store import search_index
-from weblake_service.web.interface import Web
+from weblake_service.web.http_web import HttpWeb
 from weblake_service.web.map_urls import Known, arrange, find_urls
 
 #: Credits of one map, and of every ten results of a search or part of ten.
@@ -51,7 +51,9 @@ class WebTools:
         team: The team of the job.
     """
 
-    def __init__(self, tools: JobServices, web: Web, config: ServiceConfig, job_id: str, kind: str, team: str) -> None:
+    def __init__(
+        self, tools: JobServices, web: HttpWeb, config: ServiceConfig, job_id: str, kind: str, team: str
+    ) -> None:
         self._tools = tools
         self._web = web
         self._config = config
@@ -125,7 +127,7 @@ class ModelJob:
     """One job with its recorded steps."""
 
     id: str
-    model: Model
+    model: OpenAIEndpoint
     gathering: WebTools
     #: The job's own options and its scrape options, by snake_case name.
     plan: Mapping[str, Any]

@@ -11,8 +11,9 @@ from typing import Any
 
 from weblake import aio
 from weblake_service.llm import prompts
-from weblake_service.llm.interface import Model, ModelFailure
+from weblake_service.llm.interface import ModelFailure
 from weblake_service.llm.model_options import EXTRACTION_CREDITS, FIELDS, entries, tracking, wants_markdown
+from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
 from weblake_service.page_failure import PageFailure
@@ -52,7 +53,7 @@ class ModelOutput:
 
 
 async def generate(
-    model: Model | None,
+    model: OpenAIEndpoint | None,
     lacks: str,
     options: Mapping[str, object],
     document: Mapping[str, object],
@@ -122,7 +123,7 @@ async def _try(name: str, part: Coroutine[Any, Any, None], made: ModelOutput, ti
         made.failures[name] = failure
 
 
-async def _part(model: Model, wanted: Mapping[str, object], text: str, made: ModelOutput) -> None:
+async def _part(model: OpenAIEndpoint, wanted: Mapping[str, object], text: str, made: ModelOutput) -> None:
     kind = wanted["type"]
     if kind == "summary":
         made.fields["summary"] = await text_of(model, prompts.task_messages(prompts.SUMMARY, text))
@@ -136,7 +137,9 @@ async def _part(model: Model, wanted: Mapping[str, object], text: str, made: Mod
         made.credits += EXTRACTION_CREDITS
 
 
-async def extract(model: Model, wanted: Mapping[str, object], texts: list[str], task: str = prompts.EXTRACT) -> object:
+async def extract(
+    model: OpenAIEndpoint, wanted: Mapping[str, object], texts: list[str], task: str = prompts.EXTRACT
+) -> object:
     """Return data extracted from texts by `schema` and `prompt` of `wanted`; any JSON object without a schema."""
     schema, wish = wanted.get("schema"), wanted.get("prompt")
     given = schema if isinstance(schema, Mapping) else None
@@ -145,7 +148,7 @@ async def extract(model: Model, wanted: Mapping[str, object], texts: list[str], 
     return await json_of(model, messages, check, given if given is not None else _OBJECT)
 
 
-async def _highlights(model: Model, query: str, text: str, made: ModelOutput) -> str:
+async def _highlights(model: OpenAIEndpoint, query: str, text: str, made: ModelOutput) -> str:
     messages = prompts.task_messages(prompts.HIGHLIGHTS, text, wish=query, schema=_PASSAGES)
     found = await json_of(model, messages, checker(_PASSAGES), _PASSAGES)
     assert isinstance(found, dict)
@@ -158,7 +161,7 @@ async def _highlights(model: Model, query: str, text: str, made: ModelOutput) ->
 
 
 async def _describe_changes(
-    model: Model, tracked: Mapping[str, object], previous: str, text: str, made: ModelOutput
+    model: OpenAIEndpoint, tracked: Mapping[str, object], previous: str, text: str, made: ModelOutput
 ) -> None:
     made.changes, warning = await changed_fields(model, tracked, previous, text)
     made.credits += EXTRACTION_CREDITS
@@ -167,7 +170,12 @@ async def _describe_changes(
 
 
 async def _clean_markdown(
-    model: Model | None, lacks: str, options: Mapping[str, object], text: str, made: ModelOutput, timeout_s: float
+    model: OpenAIEndpoint | None,
+    lacks: str,
+    options: Mapping[str, object],
+    text: str,
+    made: ModelOutput,
+    timeout_s: float,
 ) -> None:
     """Replace the markdown by a version without remaining boilerplate; if that fails, keep it and add a warning."""
     if options.get("lockdown") or options.get("zero_data_retention"):
@@ -195,7 +203,7 @@ async def _clean_markdown(
 
 
 def _cannot_ask(
-    model: Model | None, lacks: str, options: Mapping[str, object], document: Mapping[str, object]
+    model: OpenAIEndpoint | None, lacks: str, options: Mapping[str, object], document: Mapping[str, object]
 ) -> PageFailure | None:
     """Return why no model can be asked about a page; not about an unconverted file, because its markdown is base64."""
     if model is None:
@@ -211,7 +219,7 @@ def _cannot_ask(
 
 
 async def changed_fields(
-    model: Model, tracked: Mapping[str, object], previous: str, text: str
+    model: OpenAIEndpoint, tracked: Mapping[str, object], previous: str, text: str
 ) -> tuple[dict[str, object], str]:
     """Return the fields whose values differ, each with its previous and current value, and a warning or an empty
     string.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,6 +24,7 @@ from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.page_outcomes import Stored
 from weblake_service.jobs.scraper import ZERO_DATA_RETENTION_CREDITS, failure_record
 from weblake_service.llm import model_options, model_output
+from weblake_service.page.document import Page
 from weblake_service.page.requested_formats import format_names, left_out_warnings
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, json_response
@@ -32,9 +32,6 @@ from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
 from weblake_service.routes.request_options import page_price, read_options
 from weblake_service.routes.single_call import SinglePageCall
 from weblake_service.store import accounts
-
-if TYPE_CHECKING:
-    from weblake_service.page.document import Page
 
 #: Formats that are available only for web pages.
 _PAGE_ONLY_FORMATS = frozenset(["screenshot", "branding", "audio", "video", "changeTracking", "attributes"])

@@ -14,7 +14,7 @@ from weblake import aio
 from weblake_service.components import RouteGroup
 from weblake_service.config import Access, Plan
 from weblake_service.ids import scrape_id
-from weblake_service.jobs import job_records, single_scrapes
+from weblake_service.jobs import job_records
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.job_run import is_service_failure
 from weblake_service.jobs.page_outcomes import Failed
@@ -168,7 +168,7 @@ class SearchRoutes(RouteGroup):
             for page in scraped:
                 page.keep(db, now)
             if search_request.private:
-                single_scrapes.store_private(db, access, search_id, credits, now, "search")
+                job_records.store_private(db, access, search_id, credits, now, "search")
                 if credits:
                     ticket.save_key_only(db)
                 return

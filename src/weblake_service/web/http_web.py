@@ -1,4 +1,4 @@
-"""The implementation of `interface.Web` over HTTP and the scrape browser."""
+"""The access of jobs and routes to the web, over HTTP and the scrape browser; tests substitute it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weblake_service.web.sitemap import sitemap_urls
 
 
 class HttpWeb:
-    """Fetches from the network; created and used on one event loop."""
+    """Fetches from the network; created and used on one event loop. What has no page raises PageFailure."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self._fetcher = Fetcher(allow_private=config.allow_private)

@@ -19,7 +19,7 @@ _SEPARATELY_SET_HEADERS = frozenset(["user-agent", "accept-language", "cookie"])
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
-    """The settings of a context; requests with equal settings may share a context."""
+    """The settings of a context."""
 
     mobile: bool
     verify: bool
@@ -131,9 +131,8 @@ def _user_agent(major: str, mobile: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BrowserIdentity:
-    """The team and the profile of a page visit."""
+    """The browser profile with which a page is rendered."""
 
-    team: str
     #: The profile's cookies and storage as JSON; empty for a new profile, None for no profile.
     profile: bytes | None = None
     #: Whether the profile is to be returned after the visit.

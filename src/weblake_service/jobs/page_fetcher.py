@@ -30,13 +30,13 @@ class PageFetcher:
             return await self.web.scrape(url, options)
         profile = options.get("profile")
         if not isinstance(profile, Mapping):
-            return await self.web.browse(url, options, BrowserIdentity(team))
+            return await self.web.browse(url, options, BrowserIdentity())
         name = str(profile["name"])
         if profile.get("save_changes") is False:
-            return await self.web.browse(url, options, BrowserIdentity(team, await self.profiles.load(team, name)))
+            return await self.web.browse(url, options, BrowserIdentity(await self.profiles.load(team, name)))
         async with self.profiles.locked(team, name, number(options.get("timeout"), 60_000) / 1000):
             page = await self.web.browse(
-                url, options, BrowserIdentity(team, await self.profiles.load(team, name), saves_profile=True)
+                url, options, BrowserIdentity(await self.profiles.load(team, name), saves_profile=True)
             )
             if page.profile is not None:
                 warning = await self.profiles.save(team, name, page.profile)

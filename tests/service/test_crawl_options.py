@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from weblake_service.page_failure import PageFailure
-
 HOME = "http://site.test/docs/"
 PAGES = {
     HOME: [
@@ -58,21 +56,6 @@ def crawled(bench: Any) -> Any:
 )
 def test_options_select_the_visited_pages(crawled: Any, options: dict[str, Any], pages: list[str]) -> None:
     assert crawled(**options) == pages
-
-
-@pytest.mark.parametrize("limit", [1, 2, 5, 11])
-def test_the_limit_counts_every_requested_page(bench: Any, limit: int) -> None:
-    numbered = [f"{HOME}{number}" for number in range(30)]
-    bench.web.links = {HOME: numbered}
-    bench.web.failures = {url: PageFailure("SCRAPE_SITE_ERROR", "down") for url in numbered[1::3]}
-    bench.web.finals = dict.fromkeys(numbered[2::3], numbered[0])
-    job = bench.crawl(HOME, limit=limit)
-    status = bench.wait_until_ended(job, "crawl")
-    errors = bench.http.get(f"/v2/crawl/{job}/errors").json()["errors"]
-    dropped = [url for url in bench.web.asked if url in bench.web.finals]
-    assert len(bench.web.asked) == len(set(bench.web.asked)) == limit
-    assert status["total"] == len(status["data"]) + len(errors) == limit - len(dropped)
-    assert status["creditsUsed"] == status["completed"] == bench.service.counts()["pages_billed"] == len(status["data"])
 
 
 def test_the_delay_is_kept_between_any_two_pages(bench: Any) -> None:

@@ -234,36 +234,6 @@ def test_a_redirect_without_a_target_is_returned(site: Site) -> None:
     assert get(site.page("/r", b"see there", 302)).body == b"see there"
 
 
-def test_a_redirect_into_a_private_network_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first host counts as public; the target of the redirect is checked separately."""
-    judged = connection_pools.resolve
-
-    async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
-        return ["127.0.0.1"] if host == "public.example" else await judged(host, port, allow_private=allow_private)
-
-    monkeypatch.setattr(connection_pools, "resolve", resolve)
-    site.page("/in", status=302, Location=site.url("/secret"))
-    site.page("/secret", b"secret")
-    problem = failure(site.url("/in", "public.example"), fetcher_options={"allow_private": False})
-    assert (problem.code, problem.status) == ("unsafe_domain_blocked", 403)
-    assert [path for path, _ in site.requests] == ["/in"]
-    assert site.requests[0][1]["host"] == f"public.example:{site.server_port}"
-
-
-def test_the_connection_uses_the_address_that_was_checked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name whose address would change a moment later is resolved only once."""
-    asked: list[str] = []
-
-    async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
-        asked.append(host)
-        return ["127.0.0.1"]
-
-    monkeypatch.setattr(connection_pools, "resolve", resolve)
-    site.page("/a", b"x")
-    assert get(site.url("/a", "rebinding.example"), fetcher_options={"allow_private": False}).body == b"x"
-    assert asked == ["rebinding.example"]
-
-
 def test_an_unknown_host_is_a_failure() -> None:
     problem = failure("http://no-such-host.invalid/")
     assert (problem.code, problem.status) == ("SCRAPE_DNS_RESOLUTION_ERROR", 500)

@@ -172,11 +172,6 @@ def test_a_meta_refresh_is_a_link() -> None:
 
 
 ARTICLE = "<h1>Title</h1>" + "<p>The story goes on and on.</p>" * 10
-SURROUNDED = (
-    "<header class=site-header><a href=/>Logo</a></header><nav>Menu</nav><div class=cookie-banner>Cookies?</div>"
-    f"<div id=content>{ARTICLE}<footer class=post-meta>By A</footer></div><aside>Aside</aside>"
-    "<div class='sidebarLeft'>Side</div><div role=contentinfo>Legal</div><footer>Foot</footer>"
-)
 
 
 def test_noscript_is_dropped_if_the_page_has_content() -> None:

@@ -137,10 +137,3 @@ def test_jobs_and_webhooks_survive_a_kill_at_any_moment(tmp_path: Path, receiver
     # At least once, and again only deliveries in progress when the service died.
     assert len(receiver.bodies) - wanted <= 8 * 8
     assert lost.total() <= 8 * 2 * ServiceConfig().concurrency
-
-
-def comparable(documents: list[dict[str, Any]], job: str) -> list[dict[str, Any]]:
-    """Return the documents without their only time."""
-    for document in documents:
-        document["metadata"].pop("concurrencyQueueDurationMs", None)
-    return [{"job": job}, *documents]

@@ -173,16 +173,6 @@ def test_an_unscrapable_result_reports_its_error(indexed: Any) -> None:
     assert reply["creditsUsed"] == 2
 
 
-def test_lockdown_stores_nothing(indexed: Any) -> None:
-    before = credits(indexed)
-    reply = search(indexed, "lakes", scrapeOptions={"formats": ["markdown"], "lockdown": True})
-    (found,) = reply["data"]["web"]
-    assert (found["metadata"]["cacheState"], reply["creditsUsed"], credits(indexed) - before) == ("hit", 7, 7)
-    assert indexed.http.get(f"/v2/scrape/{found['metadata']['scrapeId']}").status_code == 404
-    (entry,) = indexed.http.get("/v2/team/activity?endpoint=search").json()["data"]
-    assert (entry["id"], entry["target"]) == (reply["id"], None)
-
-
 @pytest.mark.parametrize(
     ("body", "status", "word"),
     [
@@ -246,17 +236,6 @@ def test_a_search_that_takes_too_long_times_out(indexed: Any) -> None:
     indexed.web.held.clear()
     assert (reply.status_code, reply.json()["code"]) == (408, "SEARCH_TIMEOUT")
     assert credits(indexed) == before
-
-
-def test_a_repeat_under_the_same_key_is_replayed(indexed: Any) -> None:
-    headers = {"x-idempotency-key": UUID.format(1)}
-    body = {"query": "keeps", "scrapeOptions": {"formats": ["markdown"]}}
-    first = indexed.http.post("/v2/search", json=body, headers=headers)
-    before = credits(indexed)
-    again = indexed.http.post("/v2/search", json=body, headers=headers)
-    assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")
-    assert credits(indexed) == before
-    assert indexed.http.post("/v2/search", json={"query": "other"}, headers=headers).status_code == 409
 
 
 def test_a_team_finds_only_its_own_pages(make_bench: Any) -> None:

@@ -15,7 +15,6 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.server import LocalService
 
 A, B = "http://site.test/a", "http://site.test/b"
-ROUTES = ["/v2/scrape", "/v2/crawl/active", "/v2/team/activity", "/v2/nothing", "/v2/batch/scrape/x", "/v2/browser"]
 
 
 def test_every_response_declares_idempotent_replay(bench: Any) -> None:
@@ -169,19 +168,6 @@ def test_a_failed_scrape_has_a_status_and_code_and_is_free(bench: Any) -> None:
     defect = bench.http.post("/v2/scrape", json={"url": B})
     assert (defect.status_code, defect.json()["code"]) == (500, "UNKNOWN_ERROR")
     assert bench.http.get("/v2/team/credit-usage/historical").json()["periods"] == []
-
-
-FEATURES = [
-    ({"formats": ["screenshot"]}, "weblake[browser]"),
-    ({"formats": ["summary"]}, "weblake[llm]"),
-    ({"formats": [{"type": "json", "prompt": "x"}]}, "weblake[llm]"),
-    ({"formats": ["markdown", {"type": "changeTracking", "modes": ["git-diff", "json"]}]}, "weblake[llm]"),
-    ({"actions": [{"type": "wait", "milliseconds": 1}]}, "weblake[browser]"),
-    ({"waitFor": 5}, "weblake[browser]"),
-    ({"mobile": True}, "weblake[browser]"),
-    ({"profile": {"name": "p"}}, "weblake[browser]"),
-    ({"proxy": "enhanced"}, "proxy"),
-]
 
 
 def test_cleaning_by_a_model_is_skipped_with_a_warning(bench: Any) -> None:

@@ -107,14 +107,6 @@ def test_an_index_is_followed_and_a_broken_part_costs_only_itself() -> None:
     assert urls == [f"{SITE}/a", f"{SITE}/b"]
 
 
-def test_a_cyclic_index_ends() -> None:
-    urls, fetcher = read(
-        {"/sitemap.xml": index(f"{SITE}/sitemap.xml", f"{SITE}/2.xml"), "/2.xml": index(f"{SITE}/sitemap.xml")}
-    )
-    assert urls == []
-    assert len(fetcher.asked) == 3
-
-
 @proves(
     "S9",
     at="src/weblake_service/web/sitemap.py",
@@ -156,11 +148,6 @@ def test_a_plain_list_is_a_sitemap() -> None:
         }
     )
     assert urls == [f"{SITE}/a", f"{SITE}/ü"]
-
-
-def test_urls_before_a_syntax_error_count() -> None:
-    urls, _ = read({"/sitemap.xml": urlset(f"{SITE}/a", f"{SITE}/b")[:-40] + b"<<<"})
-    assert urls[0] == f"{SITE}/a"
 
 
 @pytest.mark.parametrize(
@@ -224,25 +211,6 @@ def test_addresses_may_be_relative_to_the_file() -> None:
 def test_translations_of_a_page_are_not_listed() -> None:
     other = f'<x:link xmlns:x="http://www.w3.org/1999/xhtml" rel="alternate" hreflang="de" href="{SITE}/de"/>'
     assert read({"/sitemap.xml": urlset(f"{SITE}/a", extra=other)})[0] == [f"{SITE}/a"]
-
-
-def test_urls_are_in_the_order_of_the_files() -> None:
-    class Uneven(Files):
-        async def get(self, url: str, **options: Any) -> FetchedResponse:
-            # Later files of the index respond sooner.
-            number = int(url.removesuffix(".xml").rpartition("/")[2]) if url[-5].isdigit() else 0
-            for _ in range(10 - number):
-                await asyncio.sleep(0)
-            return await super().get(url, **options)
-
-    files = {"/sitemap.xml": index(*(f"{SITE}/{n}.xml" for n in range(7)))}
-    files |= {f"/{n}.xml": urlset(f"{SITE}/page-{n}") for n in range(7)}
-
-    async def main() -> list[str]:
-        fetcher = Uneven(files)
-        return (await sitemap_urls(SITE, fetcher=fetcher, robots=RobotsRules(fetcher)))[0]
-
-    assert asyncio.run(main()) == [f"{SITE}/page-{n}" for n in range(7)]
 
 
 @proves(

@@ -154,11 +154,6 @@ def test_other_files_are_refused_and_unchanged(tmp_path: Path) -> None:
             Store(newer)
 
 
-def rows_of(table: str, db: sqlite3.Connection) -> int:
-    (count,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()
-    return int(count)
-
-
 def new_job(store: Store, kind: str = "batch_scrape", pages: int = 2) -> list[QueuedPage]:
     job = job_records.NewJob(
         JOB, kind, ACCESS, "http://a.test/", 100.0, expected=pages, webhook={"url": "http://r.test/"}

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from weblake.api import webhooks
@@ -229,41 +225,3 @@ def test_a_reset_aborts_running_deliveries(bench: Any, receiver: Receiver) -> No
     later = bench.batch(A, webhook=receiver.url)
     bench.until(lambda: len(receiver.got) == 2)
     assert receiver.events()[1]["id"] == later
-
-
-@pytest.mark.system
-def test_a_killed_service_redelivers_unacknowledged_events(receiver: Receiver, tmp_path: Any) -> None:
-    receiver.held |= {"page", "completed"}
-    command = [
-        sys.executable,
-        str(Path(__file__).parent.parent / "labs" / "service_process.py"),
-        str(tmp_path / "s.db"),
-    ]
-    hook = {"url": receiver.url, "events": ["page", "completed"]}
-    job = ""
-    for turn in range(3):
-        child = subprocess.Popen(
-            [*command, str(tmp_path / "log")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert child.stdout is not None
-        base = json.loads(child.stdout.readline())["url"]
-        with httpx.Client(
-            base_url=base, headers={"Authorization": "Bearer test-key"}, trust_env=False, verify=False, timeout=60
-        ) as client:
-            if not job:
-                job = client.post("/v2/batch/scrape", json={"urls": [A, B], "webhook": hook}).json()["id"]
-            before, deadline = len(receiver.got), time.monotonic() + 120
-            if turn == 2:
-                receiver.held.clear()
-            while len(receiver.got) < (before or 1) + (turn == 2) or (
-                turn == 2 and receiver.types()[-1] != "completed"
-            ):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-        child.kill()
-        child.communicate()
-    by_id: dict[str, set[str]] = {}
-    for _, body in receiver.got:
-        by_id.setdefault(json.loads(body)["webhookId"], set()).add(body.decode())
-    assert [len(bodies) for bodies in by_id.values()] == [1, 1, 1]
-    assert {event["id"] for event in receiver.events()} == {job}

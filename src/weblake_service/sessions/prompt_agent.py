@@ -145,7 +145,9 @@ def _check_web_url(url: str) -> str:
     return url
 
 
-def _messages(model: OpenAIEndpoint, url: str, prompt: str, shown: str, done: list[_Step], *, last: bool) -> list[Message]:
+def _messages(
+    model: OpenAIEndpoint, url: str, prompt: str, shown: str, done: list[_Step], *, last: bool
+) -> list[Message]:
     mark = prompts.new_delimiter()
     messages = prompts.task_messages(_TASK, wish=prompt, mark=mark)
     for step in done[-_RESENT_STEPS:]:

@@ -27,7 +27,6 @@ from weblake_service.jobs.page_outcomes import Stored
 from weblake_service.jobs.scraper import Scraped
 from weblake_service.responses import encode
 from weblake_service.store import search_index
-from weblake_service.store.search_query import read_query
 from weblake_service.web.fetch import FetchedResponse
 from weblake_service.web.http_web import HttpWeb
 
@@ -96,13 +95,12 @@ async def main(count: int) -> None:
 
 
 async def ask(parts: ServiceComponents) -> None:
-    await parts.store.write(search_index.index_pending)
     for text in ("lakea7", "lakea7 streame3 pageu9", '"lakea1 lakea2"', "lakea0", "site:site.test", "lakea7 -lakea0"):
         took = []
         for _ in range(5):
             began = time.perf_counter()
             found, _ = await parts.store.read(
-                partial(search_index.search, team="local", query=read_query(text), limit=10)
+                partial(search_index.search, team="local", query=search_index.read_query(text), limit=10)
             )
             took.append(time.perf_counter() - began)
         print(f"{text!r}: {len(found)} results in {statistics.median(took) * 1000:.1f} ms")

@@ -23,12 +23,11 @@ from weblake_service.routes.agent import AgentRoutes
 from weblake_service.routes.batch import BatchRoutes
 from weblake_service.routes.browser import BrowserRoutes
 from weblake_service.routes.crawl import CrawlRoutes
-from weblake_service.routes.crawl_preview import CrawlPreviewRoutes
 from weblake_service.routes.extract import ExtractRoutes
 from weblake_service.routes.interact import InteractRoutes
 from weblake_service.routes.map import MapRoutes
 from weblake_service.routes.parse import ParseRoutes
-from weblake_service.routes.query_strings import check_query
+from weblake_service.routes.request_options import check_query
 from weblake_service.routes.scrape import ScrapeRoutes
 from weblake_service.routes.search import SearchRoutes
 from weblake_service.routes.session_connections import SessionConnections
@@ -41,7 +40,7 @@ _LOG = logging.getLogger("weblake.service")
 def make_app(parts: ServiceComponents) -> ASGIApp:
     """Return the service as an ASGI application; the layers, outermost first: request log, access, faults, routes."""
     groups = (
-        ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, CrawlPreviewRoutes, MapRoutes, SearchRoutes, ExtractRoutes,
+        ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, MapRoutes, SearchRoutes, ExtractRoutes,
         AgentRoutes, BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionConnections,
     )  # fmt: skip
     routes: list[BaseRoute] = [route for group in groups for route in group(parts).routes()]

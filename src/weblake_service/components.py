@@ -36,10 +36,9 @@ from weblake_service.sessions import session_records
 from weblake_service.sessions.interact import InteractSessions
 from weblake_service.sessions.playwright_driver import PlaywrightDriver
 from weblake_service.sessions.sessions import SessionManager
-from weblake_service.store import search_index
 from weblake_service.store.database import MEMORY, Store
 from weblake_service.store.schema import DATA_TABLES
-from weblake_service.web.interface import Web
+from weblake_service.web.http_web import HttpWeb
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between two clean-ups of expired data.
@@ -56,7 +55,7 @@ class ServiceComponents:
         keys: Keys that are accepted in addition to those whose hashes are in the database.
     """
 
-    def __init__(self, store: Store, web: Web, config: ServiceConfig, keys: Iterable[ServiceKey] = ()) -> None:
+    def __init__(self, store: Store, web: HttpWeb, config: ServiceConfig, keys: Iterable[ServiceKey] = ()) -> None:
         self.config = config
         self.store = store
         self.web = web
@@ -67,7 +66,7 @@ class ServiceComponents:
         self.rate = RateLimit(config, self.clock)
         self.llm = LanguageModel(config)
         self.profiles = BrowserProfiles(store, self.clock)
-        pages = PageFetcher(web.scrape, web.remake, web.browse, self.profiles)
+        pages = PageFetcher(web, self.profiles)
         self.scraper = Scraper(store, self.clock, config, pages, self.llm)
         self.delivery = WebhookDelivery(store, self.clock, FaultyWebhookSender(web.post, self.faults), config)
         self.jobs = self._new_job_manager()
@@ -162,6 +161,13 @@ class ServiceComponents:
                 continue
 
 
+class RouteGroup:
+    """Some endpoints of one service."""
+
+    def __init__(self, parts: ServiceComponents) -> None:
+        self._parts = parts
+
+
 def requester(request: HTTPConnection) -> Access:
     """Return the access of a request; middleware.py has authenticated it."""
     access = request.scope["state"]["access"]
@@ -194,5 +200,4 @@ def _load_clock_offset(db: Connection) -> float:
 def _delete_all_rows(db: Connection) -> None:
     for table in DATA_TABLES:
         db.execute(f"DELETE FROM {table}")  # noqa: S608
-    search_index.clear(db)
     db.execute("DELETE FROM meta WHERE name IN ('clock_offset', 'starts')")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 from weblake.errors import InvalidOption
 
@@ -112,31 +112,27 @@ class ServiceConfig:
 
     def plan(self, team: str) -> Plan:
         """Return the limits of a team."""
-        own = self.teams.get(team, _NO_PLAN)
-        starts = _first_set(own.requests_per_minute, self.requests_per_minute)
-        reads = _first_set(own.reads_per_minute, self.reads_per_minute)
-        if reads is None and starts is not None:
-            reads = starts * _READS_PER_START
-        return Plan(
-            credits=self.plan_credits if own.credits is None else own.credits,
-            requests_per_minute=starts,
-            reads_per_minute=reads,
-            concurrency=self.concurrency if own.concurrency is None else own.concurrency,
-            max_queued_pages=self.max_queued_pages if own.max_queued_pages is None else own.max_queued_pages,
-            zero_data_retention=self.zero_data_retention
-            if own.zero_data_retention is None
-            else own.zero_data_retention,
-            webhook_secret=own.webhook_secret or self.webhook_secret,
+        plan = Plan(
+            self.plan_credits,
+            self.requests_per_minute,
+            self.reads_per_minute,
+            self.concurrency,
+            self.max_queued_pages,
+            self.zero_data_retention,
+            self.webhook_secret,
         )
+        own = self.teams.get(team, _NO_PLAN)
+        plan = replace(
+            plan, **{one.name: value for one in fields(own) if (value := getattr(own, one.name)) is not None}
+        )
+        if plan.reads_per_minute is None and plan.requests_per_minute is not None:
+            return replace(plan, reads_per_minute=plan.requests_per_minute * _READS_PER_START)
+        return plan
 
 
 _NO_PLAN = TeamPlan()
 #: The smallest plan of the public service has 2 starts and 500 reads.
 _READS_PER_START = 250
-
-
-def _first_set(own: int | None, shared: int | None) -> int | None:
-    return shared if own is None else own
 
 
 def key_digest(key: str) -> str:

@@ -12,8 +12,7 @@ from weblake_service.llm.settings import missing_settings
 from weblake_service.page.requested_formats import format_names
 from weblake_service.page.selectors import selector_problem
 from weblake_service.responses import ErrorResponse, bad_request
-from weblake_service.web.accept_language import languages_problem
-from weblake_service.web.countries import country_problem
+from weblake_service.web.location import country_problem, languages_problem
 from weblake_service.web.redirect_chain import header_problem
 
 _LLM_SETTINGS = missing_settings(ServiceConfig())

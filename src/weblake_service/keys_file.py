@@ -71,6 +71,9 @@ class _Team(Struct, forbid_unknown_fields=True):
     webhook_secret_env: str | None = None
 
 
+_LIMITS = frozenset(field.name for field in msgspec.structs.fields(_Team) if "webhook" not in field.name)
+
+
 class _File(Struct, forbid_unknown_fields=True):
     keys: Annotated[list[_Key], Meta(min_length=1, max_length=10_000)]
     teams: dict[_Name, _Team] = {}
@@ -133,15 +136,8 @@ def _plan(path: str | Path, name: str, team: _Team, environment: Mapping[str, st
     if team.webhook_secret is not None or team.webhook_secret_env is not None:
         what = f"the webhook secret of the team {name!r}"
         secret = _secret(path, what, "webhook_secret", team.webhook_secret, team.webhook_secret_env, environment)
-    return TeamPlan(
-        credits=team.credits,
-        requests_per_minute=team.requests_per_minute,
-        reads_per_minute=team.reads_per_minute,
-        concurrency=team.concurrency,
-        max_queued_pages=team.max_queued_pages,
-        zero_data_retention=team.zero_data_retention,
-        webhook_secret=secret,
-    )
+    limits = {name: value for name, value in msgspec.structs.asdict(team).items() if name in _LIMITS}
+    return TeamPlan(**limits, webhook_secret=secret)
 
 
 def _secret(

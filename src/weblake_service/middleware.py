@@ -9,8 +9,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weblake_service.components import ServiceComponents
-from weblake_service.non_api_paths import is_outside_api
 from weblake_service.responses import ErrorResponse, error_response
+from weblake_service.routing import is_outside_api
 
 #: A host name or address with an optional port.
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(?::[0-9]*)?", re.ASCII)

@@ -4,43 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weblake_service.clock import Clock, iso
-from weblake_service.non_api_paths import is_outside_api
+from weblake_service.routing import is_outside_api
 
 _MAX_ENTRIES = 10_000
 #: Maximum characters of a text of an entry: a request without a key is recorded too, and its head can have 64 KB.
 _MAX_CHARS = 1000
-
-
-@dataclass(slots=True)
-class Entry:
-    """One request: `status` is None while it is processed, and if no response was sent."""
-
-    method: str
-    #: Path with query string.
-    path: str
-    at: str
-    idempotency_key: str | None
-    status: int | None = None
-    milliseconds: float | None = None
-    #: The id of the fault rule that affected it.
-    fault: int | None = None
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the entry as the admin route shows it."""
-        return {
-            "method": self.method,
-            "path": self.path,
-            "status": self.status,
-            "at": self.at,
-            "milliseconds": self.milliseconds,
-            "idempotencyKey": self.idempotency_key,
-            "fault": self.fault,
-        }
 
 
 class RequestLog:
@@ -48,21 +20,29 @@ class RequestLog:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._entries: deque[Entry] = deque(maxlen=_MAX_ENTRIES)
+        self._entries: deque[dict[str, object]] = deque(maxlen=_MAX_ENTRIES)
 
-    def begin(self, scope: Scope) -> Entry:
-        """Record a request as it arrives."""
+    def begin(self, scope: Scope) -> dict[str, object]:
+        """Record a request as it arrives: `status` is None while it is processed, and if no response was sent."""
         key = next((value for name, value in scope["headers"] if name == b"x-idempotency-key"), None)
         query = scope["query_string"].decode("latin-1")
         path = scope["path"] + (f"?{query}" if query else "")
-        sent = key[:_MAX_CHARS].decode("latin-1") if key is not None else None
-        entry = Entry(scope["method"][:_MAX_CHARS], path[:_MAX_CHARS], iso(self._clock.now()), sent)
+        entry: dict[str, object] = {
+            "method": scope["method"][:_MAX_CHARS],
+            "path": path[:_MAX_CHARS],
+            "status": None,
+            "at": iso(self._clock.now()),
+            "milliseconds": None,
+            "idempotencyKey": key[:_MAX_CHARS].decode("latin-1") if key is not None else None,
+            #: The id of the fault rule that affected it.
+            "fault": None,
+        }
         self._entries.append(entry)
         return entry
 
     def entries(self) -> list[dict[str, object]]:
-        """Return all entries."""
-        return [entry.to_dict() for entry in self._entries]
+        """Return all entries, as the admin route shows them."""
+        return [dict(entry) for entry in self._entries]
 
     def clear(self) -> None:
         """Delete all entries."""
@@ -85,11 +65,11 @@ class LoggedApp:
 
         async def noted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                entry.status = message["status"]
+                entry["status"] = message["status"]
             await send(message)
 
         try:
             await self._app(scope, receive, noted)
         finally:
-            entry.milliseconds = round((time.perf_counter() - begun) * 1000, 3)
-            entry.fault = scope.get("state", {}).get("fault")
+            entry["milliseconds"] = round((time.perf_counter() - begun) * 1000, 3)
+            entry["fault"] = scope.get("state", {}).get("fault")

@@ -48,3 +48,11 @@ def _route_of_path(path: str, handlers: dict[str, Route], check: Callable[[Reque
     # For any method, so that no path with a parameter is tried after this one.
     route.methods = None
     return route
+
+
+_PREFIXES = ("/console/", "/sessions/")
+
+
+def is_outside_api(path: str) -> bool:
+    """Return whether a path uses a sign-in or a token instead of an API key."""
+    return path == "/" or path.startswith(_PREFIXES)

@@ -20,11 +20,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import uvicorn
 from typing_extensions import Self
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from weblake import aio
 from weblake.errors import InvalidOption
@@ -34,8 +35,7 @@ from weblake_service.config import ServiceConfig, ServiceKey, new_key, read_keys
 from weblake_service.faults import Rule, read_rules
 from weblake_service.store import accounts
 from weblake_service.store.database import MEMORY, Store
-from weblake_service.web.interface import Web
-from weblake_service.websocket_protocol import QuietSockets
+from weblake_service.web.http_web import HttpWeb
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class LocalService:
         allow_code_execution: bool = False,
         config: ServiceConfig | None = None,
         rules: Iterable[Rule] = (),
-        web: Callable[[ServiceConfig], Web] | None = None,
+        web: Callable[[ServiceConfig], HttpWeb] | None = None,
     ) -> None:
         config = config or ServiceConfig()
         code_execution = allow_code_execution or config.code_execution
@@ -105,7 +105,7 @@ class LocalService:
         self._port = port
         self._config = config_with(config, allow_private, code_execution, hosts)
         self._rules = list(rules)
-        self._make_web = web or _http_web
+        self._make_web = web or HttpWeb
         self._ready = threading.Event()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -237,13 +237,6 @@ class LocalService:
             await self._server.serve(sockets=[listener])
         finally:
             await parts.close()
-
-
-def _http_web(config: ServiceConfig) -> Web:
-    # Imported lazily: fetching and parsing take a third of a second to import.
-    from weblake_service.web.http_web import HttpWeb
-
-    return HttpWeb(config)
 
 
 class _Server(uvicorn.Server):
@@ -396,3 +389,16 @@ def _bind(host: str, port: int) -> socket.socket:
             hint="Name another port; 0 selects a free one.",
         ) from error
     return listener
+
+
+#: Errors are logged; connections and their URLs are not.
+_ERROR_LOG = logging.getLogger("weblake.service.sockets")
+_ERROR_LOG.setLevel(logging.WARNING)
+
+
+class QuietSockets(WebSocketsSansIOProtocol):
+    """One connection."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.logger = self.conn.logger = _ERROR_LOG

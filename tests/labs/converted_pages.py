@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from typing import Any
 
-from weblake_service.page.document import Page, page_of_body
-from weblake_service.web.fetch import FetchedResponse
+from weblake_service.files.converter_pool import ConverterPool
+from weblake_service.page.document import Page, page_of_body, page_of_response
+from weblake_service.page.requested_formats import number
+from weblake_service.web.fetch import FetchedResponse, Fetcher
 
 URL = "https://site.example/docs/page.html"
 HTML = "text/html; charset=utf-8"
@@ -22,3 +26,15 @@ def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str
     text = convert(body, content_type, **options).document["markdown"]
     assert isinstance(text, str)
     return text
+
+
+async def scrape(url: str, options: Mapping[str, object], *, fetcher: Fetcher) -> Page:
+    """Return the page at a URL, fetched by a fetcher of the test."""
+    timeout_s, converters = number(options.get("timeout"), 60_000) / 1000, ConverterPool()
+    until = time.monotonic() + timeout_s
+    verify = options.get("skip_tls_verification") is False
+    try:
+        fetched = await fetcher.get(url, timeout_s=timeout_s, verify=verify, refresh=True)
+        return await page_of_response(fetched, url, options, converters, until)
+    finally:
+        await converters.aclose()

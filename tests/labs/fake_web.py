@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import httpx
 
 from weblake_service.files.upload import Upload
+from weblake_service.page.document import Page
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse
 from weblake_service.web.frontier import Frontier
-
-
-@dataclass
-class FakePage:
-    document: dict[str, object]
-    final_url: str
-    links: list[str] = field(default_factory=list)
-    credits: int = 1
-    fetched: FetchedResponse | None = None
-    failures: dict[str, PageFailure] = field(default_factory=dict)
 
 
 class FakeWeb:
@@ -46,7 +36,7 @@ class FakeWeb:
         self.reading = 0
         self.most_reading = 0
 
-    async def scrape(self, url: str, options: Mapping[str, object]) -> FakePage:
+    async def scrape(self, url: str, options: Mapping[str, object]) -> Page:
         self.asked.append(url)
         self.flying += 1
         self.most_flying = max(self.most_flying, self.flying)
@@ -61,10 +51,10 @@ class FakeWeb:
         fetched = FetchedResponse(self.finals.get(url, url), self.statuses.get(url, 200), body=body)
         return await self.remake(url, options, fetched)
 
-    async def browse(self, url: str, options: Mapping[str, object], visitor: object) -> FakePage:
+    async def browse(self, url: str, options: Mapping[str, object], visitor: object) -> Page:
         return await self.scrape(url, options)
 
-    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> FakePage:
+    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> Page:
         metadata = {
             "title": f"Title of {url}",
             "sourceURL": url,
@@ -72,11 +62,11 @@ class FakeWeb:
             "statusCode": fetched.status,
         }
         document = {"markdown": fetched.body.decode(), "metadata": metadata}
-        return FakePage(document, fetched.url, self.links.get(url, []), fetched=fetched)
+        return Page(document, fetched.url, self.links.get(url, []), fetched=fetched)
 
-    async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> FakePage:
+    async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> Page:
         file = read()
-        return FakePage({"markdown": f"# {file.name}", "metadata": {"sourceURL": f"file:///{file.name}"}}, "")
+        return Page({"markdown": f"# {file.name}", "metadata": {"sourceURL": f"file:///{file.name}"}}, "", [])
 
     async def allowed(self, url: str, user_agent: str | None) -> bool:
         return url not in self.blocked

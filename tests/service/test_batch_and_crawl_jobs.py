@@ -227,34 +227,6 @@ def test_a_job_expires_a_day_after_its_end(bench: Any) -> None:
 HOME = "http://site.test/"
 
 
-def test_blocked_pages_do_not_count_towards_the_limit(bench: Any) -> None:
-    numbered = [f"http://site.test/{n}" for n in range(40)]
-    bench.web.links = {HOME: numbered}
-    bench.web.blocked = set(numbered[:20])
-    job = bench.crawl(HOME, limit=10)
-    status = bench.wait_until_ended(job, "crawl")
-    assert (status["total"], status["completed"]) == (10, 10)
-    blocked = bench.http.get(f"/v2/crawl/{job}/errors").json()["robotsBlocked"]
-    assert blocked == numbered[: len(blocked)]
-    assert bench.service.counts()["pages_billed"] == 10
-
-
-def test_a_crawl_follows_a_redirect_of_its_start_to_another_host(bench: Any) -> None:
-    moved = "http://www.site.test/en/"
-    bench.web.finals = {HOME: moved}
-    bench.web.links = {HOME: [f"{moved}a", "http://elsewhere.test/", "http://www.site.test/de/"]}
-    status = bench.wait_until_ended(bench.crawl(HOME), "crawl")
-    assert f"{moved}a" in sources(status)
-    assert "http://elsewhere.test/" not in sources(status)
-
-
-def test_a_redirect_to_a_page_of_the_crawl_is_dropped(bench: Any) -> None:
-    bench.web.links = {HOME: [A, B]}
-    bench.web.finals = {B: A}
-    status = bench.wait_until_ended(bench.crawl(HOME, maxConcurrency=1), "crawl")
-    assert (sources(status), status["total"], status["creditsUsed"]) == ([HOME, A], 2, 2)
-
-
 def test_a_read_beyond_the_last_document_of_a_running_job_is_held(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that follows `next` at once does not spin; other reads are answered at once."""
     urls = [f"http://site.test/{n}" for n in range(3)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
@@ -177,19 +175,6 @@ def test_spellings_of_one_url_share_one_history(lab: Any) -> None:
     lab.scrape(root, formats=BOTH)
     assert lab.scrape(root.removesuffix("/"), formats=BOTH)["changeTracking"]["changeStatus"] == "same"
     assert lab.scrape(root + "?q=1", formats=BOTH)["changeTracking"]["changeStatus"] == "new"
-
-
-def test_the_history_survives_a_restart_and_a_day(open_lab: Callable[..., Any], tmp_path: Path) -> None:
-    first = open_lab(tmp_path / "service.db")
-    url = first.site.page("/p", page("One"))
-    first.scrape(url, formats=BOTH)
-    first.service.advance(30 * 24 * 3600)
-    first.service.stop()
-    first.site.page("/p", page("Two"))
-    again = open_lab(tmp_path / "service.db")
-    assert again.scrape(url, formats=BOTH)["changeTracking"]["changeStatus"] == "changed"
-    again.service.reset()
-    assert again.scrape(url, formats=BOTH)["changeTracking"]["changeStatus"] == "new"
 
 
 def test_a_cached_page_is_compared_and_stored_as_no_version(lab: Any) -> None:

@@ -175,23 +175,6 @@ def test_the_scope_moves_with_a_redirected_start() -> None:
     assert not frontier.wants("https://www.new.example/de/a", 1)
 
 
-def test_a_redirect_to_another_site_does_not_widen_the_scope() -> None:
-    frontier = crawl()
-    frontier.offer(START + "a", 1)
-    frontier.record_final_url(START + "a", "https://other.example/")
-    assert not frontier.wants("https://other.example/b", 1)
-
-
-def test_two_redirects_to_one_page_count_once() -> None:
-    frontier = crawl()
-    for url in ("a", "b", "c"):
-        frontier.offer(START + url, 1)
-    assert frontier.record_final_url(START + "a", START + "target")
-    assert not frontier.record_final_url(START + "b", START + "target")
-    assert not frontier.record_final_url(START + "c", START + "a")
-    assert not frontier.offer(START + "target", 2)
-
-
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("offer"), st.integers(0, 30)),

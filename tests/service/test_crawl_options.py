@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from weblake_service.page_failure import PageFailure
-
 HOME = "http://site.test/docs/"
 PAGES = {
     HOME: [
@@ -60,21 +58,6 @@ def test_options_select_the_visited_pages(crawled: Any, options: dict[str, Any],
     assert crawled(**options) == pages
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5, 11])
-def test_the_limit_counts_every_requested_page(bench: Any, limit: int) -> None:
-    numbered = [f"{HOME}{number}" for number in range(30)]
-    bench.web.links = {HOME: numbered}
-    bench.web.failures = {url: PageFailure("SCRAPE_SITE_ERROR", "down") for url in numbered[1::3]}
-    bench.web.finals = dict.fromkeys(numbered[2::3], numbered[0])
-    job = bench.crawl(HOME, limit=limit)
-    status = bench.wait_until_ended(job, "crawl")
-    errors = bench.http.get(f"/v2/crawl/{job}/errors").json()["errors"]
-    dropped = [url for url in bench.web.asked if url in bench.web.finals]
-    assert len(bench.web.asked) == len(set(bench.web.asked)) == limit
-    assert status["total"] == len(status["data"]) + len(errors) == limit - len(dropped)
-    assert status["creditsUsed"] == status["completed"] == bench.service.counts()["pages_billed"] == len(status["data"])
-
-
 def test_the_delay_is_kept_between_any_two_pages(bench: Any) -> None:
     bench.web.links = {HOME: [f"{HOME}{number}" for number in range(4)]}
     began = time.monotonic()
@@ -92,38 +75,6 @@ def test_the_crawl_delay_of_robots_txt_is_kept(bench: Any) -> None:
     bench.web.held.update(bench.web.links[HOME])
     bench.crawl(HOME, ignoreRobotsTxt=True, scrapeOptions={"maxAge": 0})
     bench.until(lambda: bench.web.flying == 3)
-
-
-@pytest.mark.parametrize(
-    ("options", "status", "said"),
-    [
-        ({"includePaths": ["["]}, 400, "includePaths"),
-        ({"excludePaths": ["(?!a)b"]}, 400, "look-around"),
-        ({"excludePaths": ["a" * 3000]}, 400, "2000"),
-        ({"limit": 0}, 400, "limit"),
-        ({"delay": 0}, 400, "delay"),
-        ({"sitemap": "maybe"}, 400, "sitemap"),
-        ({"prompt": "only the blog"}, 503, "language model"),
-        ({"zeroDataRetention": True}, 403, "not enabled"),
-        ({"scrapeOptions": {"redactPII": True}}, 503, "later version"),
-    ],
-)
-def test_unsupported_options_are_refused_at_the_start(
-    bench: Any, options: dict[str, Any], status: int, said: str
-) -> None:
-    reply = bench.http.post("/v2/crawl", json={"url": HOME, **options})
-    assert (reply.status_code, reply.json()["success"]) == (status, False)
-    assert said in reply.json()["error"]
-    assert bench.service.counts() == {}
-
-
-def test_a_catastrophic_pattern_does_not_block_the_service(bench: Any) -> None:
-    bench.web.links = {HOME: [f"{HOME}{'xa' * 1800}{number}!" for number in range(300)]}
-    job = bench.crawl(HOME, excludePaths=["(x+x+)+y$", "(.*a){20}b"], limit=20)
-    began = time.monotonic()
-    assert bench.http.get("/_weblake/health").status_code == 200
-    assert time.monotonic() - began < 20
-    assert bench.wait_until_ended(job, "crawl")["completed"] == 20
 
 
 def test_the_status_warns_of_pages_blocked_by_robots_txt(bench: Any) -> None:

@@ -109,17 +109,6 @@ def test_a_slow_site_does_not_hold_up_another_job_or_a_single_call(make_bench: A
     assert bench.wait_until_ended(held)["completed"] == 40
 
 
-def test_a_small_job_ends_before_a_large_one_that_started_earlier(make_bench: Any) -> None:
-    bench = make_bench(concurrency=2)
-    urls = [f"http://site.test/{n}" for n in range(3000)]
-    bench.web.held.update(urls[1500:])  # it does not end, however late the small one is started
-    large = bench.batch(*urls, maxAge=0)
-    bench.until(lambda: bench.status(large)["completed"] > 10)
-    assert bench.wait_until_ended(bench.batch(*(f"http://other.test/{n}" for n in range(5))))["completed"] == 5
-    assert bench.status(large, query="?limit=1")["completed"] < 2000
-    bench.http.delete(f"/v2/batch/scrape/{large}")
-
-
 def test_pages_report_whether_and_how_long_they_waited(make_bench: Any) -> None:
     bench = make_bench(concurrency=4)
     bench.web.held.add("http://site.test/0")

@@ -192,12 +192,3 @@ def test_a_pdf_with_a_broken_metadata_field_is_converted_without_it(parsing: Any
     assert "The tide table" in document["markdown"]
     assert document["metadata"]["author"] == "The Harbour Office"
     assert "title" not in document["metadata"]
-
-
-def test_the_file_type_is_detected_from_the_bytes(parsing: Any) -> None:
-    table = b"<html><body><table><tr><th>Port</th></tr><tr><td>Nordkai</td></tr></table></body></html>"
-    assert "Nordkai" in parsing.parse("export.xls", table)["markdown"]
-    rtf = (parse_lab.DOCUMENTS / "tides.rtf").read_bytes()
-    assert "**spring tide**" in parsing.parse("letter.doc", rtf)["markdown"]
-    pdf = (parse_lab.DOCUMENTS / "tides.pdf").read_bytes()
-    assert parsing.parse("scan.docx", pdf)["metadata"]["numPages"] == 2

@@ -137,29 +137,3 @@ def test_jobs_and_webhooks_survive_a_kill_at_any_moment(tmp_path: Path, receiver
     # At least once, and again only deliveries in progress when the service died.
     assert len(receiver.bodies) - wanted <= 8 * 8
     assert lost.total() <= 8 * 2 * ServiceConfig().concurrency
-
-
-@pytest.mark.parametrize("kind", ["crawl", "batch/scrape"])
-def test_with_a_seed_a_kill_does_not_change_the_results(tmp_path: Path, kind: str) -> None:
-    results = []
-    for lives in (1, 5):
-        db, log = tmp_path / f"{lives}.db", tmp_path / f"{lives}.asked"
-        for life in range(lives):
-            with service_process(db, log, "11", headers=HEADERS) as (child, client):
-                if not life:
-                    job = start(client, kind)
-                if life == lives - 1:
-                    ended(client, f"/v2/{kind}/{job}")
-                    results.append(comparable(everything(client, f"/v2/{kind}/{job}"), job))
-                else:
-                    time.sleep(0.08)
-                    child.send_signal(signal.SIGKILL)
-                    child.wait(20)
-    assert results[0] == results[1]
-
-
-def comparable(documents: list[dict[str, Any]], job: str) -> list[dict[str, Any]]:
-    """Return the documents without their only time."""
-    for document in documents:
-        document["metadata"].pop("concurrencyQueueDurationMs", None)
-    return [{"job": job}, *documents]

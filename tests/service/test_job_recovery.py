@@ -102,20 +102,6 @@ def test_a_program_that_exits_without_stopping_loses_no_page(tmp_path: Path) -> 
         assert client.get(f"{address}/errors").json()["errors"] == []
 
 
-def test_a_stopped_service_resumes_its_jobs_at_the_next_start(make_bench: Any, tmp_path: Path) -> None:
-    db = tmp_path / "service.db"
-    bench = make_bench(db)
-    bench.web.held.add("*")
-    batch, crawl = bench.batch(*URLS[:5]), bench.crawl("http://site.test/")
-    bench.until(lambda: bench.web.flying == 6)
-    bench.service.stop()
-    assert bench.web.flying == 0
-    later = make_bench(db)
-    assert later.wait_until_ended(batch)["completed"] == 5
-    assert later.wait_until_ended(crawl, "crawl")["completed"] == 1
-    assert later.service.counts()["pages_billed"] == 6
-
-
 def test_a_resumed_crawl_keeps_redirects_limits_and_blocked_pages(make_bench: Any, tmp_path: Path) -> None:
     db, home, moved = tmp_path / "service.db", "http://site.test/", "http://moved.test/en/"
     bench = make_bench(db)

@@ -8,7 +8,6 @@ import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import fake_web
 import pytest
@@ -61,30 +60,6 @@ def test_the_fast_path_for_plain_urls_gives_the_same_result(
 
 def draw(store: Store, source: ids.Ids, number: int) -> list[str]:
     return [store.write_now(source.start) for _ in range(number)]
-
-
-def test_ids_follow_from_the_seed_and_the_number_of_the_start(tmp_path: Path) -> None:
-    one, two = Store(tmp_path / "one.db"), Store(tmp_path / "two.db")
-    first = draw(one, ids.Ids(5), 3)
-    one.close()
-    one = Store(tmp_path / "one.db")
-    assert first + draw(one, ids.Ids(5), 2) == draw(two, ids.Ids(5), 5)
-    assert len(set(first + draw(two, ids.Ids(6), 3) + draw(two, ids.Ids(), 3))) == 9
-    assert all(str(UUID(one)) == one for one in first)
-    hanging = [ids.scrape_id(first[0], 1), ids.error_id(first[0], 1), ids.delivery_id(first[0], "page", 1)]
-    hanging += [ids.scrape_id(first[0], 2), ids.scrape_id(first[1], 1), ids.delivery_id(first[0], "started", 1)]
-    assert len({*hanging, *first}) == 9
-    one.close()
-    two.close()
-
-
-def test_seeded_ids_skip_refused_starts_and_restart_after_a_reset(make_bench: Any) -> None:
-    bench = make_bench(seed=1, plan_credits=5)
-    refused = bench.http.post("/v2/crawl", json={"url": HOME})
-    assert refused.status_code == 402
-    first = [bench.crawl(HOME, limit=1), bench.batch(HOME)]
-    assert bench.http.post("/_weblake/reset").status_code == 200
-    assert [bench.crawl(HOME, limit=1), bench.batch(HOME)] == first
 
 
 def corrupt(store: Store, column: str, value: bytes) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -136,30 +134,3 @@ def served(site: Any) -> Any:
         headers = {"Authorization": "Bearer test-key"}
         with httpx.Client(base_url=service.url, headers=headers, trust_env=False, verify=False, timeout=30) as http:
             yield lambda url, **options: http.post("/v2/map", json={"url": url, **options}).json()
-
-
-def test_a_sitemap_index_a_gzip_file_and_a_feed_are_read_over_http(site: Any, served: Callable[..., Any]) -> None:
-    def listed(*paths: str) -> bytes:
-        return f"<urlset>{''.join(f'<url><loc>{site.url(path)}</loc></url>' for path in paths)}</urlset>".encode()
-
-    files = "".join(f"<sitemap><loc>{site.url(path)}</loc></sitemap>" for path in ("/1.xml.gz", "/2.txt", "/gone.xml"))
-    site.page("/robots.txt", f"Sitemap: {site.url('/index.xml')}\n".encode(), content_type="text/plain")
-    site.page("/index.xml", f"<sitemapindex>{files}</sitemapindex>".encode(), content_type="text/xml")
-    site.page("/1.xml.gz", gzip.compress(listed("/one", "/two")), content_type="application/gzip")
-    site.page("/2.txt", f"{site.url('/three')}\nnot a url\n".encode(), content_type="text/plain")
-    site.page("/", b"<title>Home</title><meta name=description content=Start><a href=/two>2</a><a href=four>4</a>")
-    reply = served(site.url("/"))
-    assert reply["links"][0] == {"url": site.url("/"), "title": "Home", "description": "Start"}
-    assert [link["url"] for link in reply["links"][1:]] == [site.url(p) for p in ("/one", "/two", "/three", "/four")]
-    assert [one["url"] for one in served(site.url("/"), sitemap="skip")["links"]] == [
-        site.url(path) for path in ("/", "/two", "/four")
-    ]
-
-
-def test_a_site_that_redirects_to_another_host_is_mapped_over_http(site: Any, served: Callable[..., Any]) -> None:
-    there = site.url("/", host="localhost")
-    site.page("/start", status=302, location=f"{there}home")
-    site.page("/home", b"<title>There</title><a href=/a>a</a>")
-    site.page("/sitemap.xml", f"<urlset><url><loc>{there}listed</loc></url></urlset>".encode(), content_type="text/xml")
-    reply = served(site.url("/start"))
-    assert [link["url"] for link in reply["links"]] == [f"{there}home", f"{there}listed", f"{there}a"]

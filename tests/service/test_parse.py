@@ -9,8 +9,6 @@ from typing import Any
 
 import parse_lab
 import pytest
-from firecrawl import Firecrawl
-from firecrawl.v2.types import ParseOptions, PDFParser
 
 import weblake
 
@@ -80,14 +78,6 @@ def test_a_refusal_of_a_file_is_replayed(open_parsing: Any) -> None:
     assert parsing.service.counts()["parse_started"] == 1
 
 
-def test_the_rate_limit_sends_retry_after(open_parsing: Any) -> None:
-    parsing = open_parsing(requests_per_minute=1)
-    parsing.parse("tides.html")
-    reply = parsing.post("tides.html")
-    assert reply.status_code == 429
-    assert int(reply.headers["retry-after"]) > 0
-
-
 def test_zero_data_retention_must_be_enabled_and_stores_nothing(open_parsing: Any) -> None:
     assert open_parsing().refusal("tides.docx", zeroDataRetention=True)[0] == 403
     parsing = open_parsing(zero_data_retention=True)
@@ -145,22 +135,6 @@ def test_the_supported_file_types_are_listed(parsing: Any) -> None:
     assert reply.headers["cache-control"] == "private, max-age=3600"
     extensions = [end for entry in reply.json()["data"]["formats"] for end in entry["extensions"]]
     assert extensions == [".html", ".htm", ".pdf", ".docx", ".doc", ".odt", ".rtf", ".xlsx", ".xls"]
-
-
-def test_a_public_client_parses_a_file(parsing: Any) -> None:
-    client = Firecrawl(api_key=parse_lab.KEY, api_url=parsing.service.url)
-    document = client.parse(
-        str(parse_lab.DOCUMENTS / "tides.pdf"),
-        options=ParseOptions(formats=["markdown", "html", "links"], parsers=[PDFParser(type="pdf", max_pages=1)]),
-    )
-    assert document.markdown is not None
-    assert "**spring tide**" in document.markdown
-    assert document.links == ["https://example.com/almanac?year=2026"]
-    assert document.metadata is not None
-    assert (document.metadata.num_pages, document.metadata.total_pages) == (1, 2)
-    plain = client.parse(b"<h1>Hello</h1>", filename="hello.html")
-    assert plain.markdown == "# Hello"
-    assert {kind.format for kind in client.get_parse_formats()} >= {"pdf", "docx", "xls"}
 
 
 def test_the_client_parses_a_file(parsing: Any) -> None:

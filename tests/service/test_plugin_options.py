@@ -147,3 +147,12 @@ def test_a_missing_extra_names_what_to_install(tmp_path: Path) -> None:
     assert code == 1
     assert said.count("(starlette): pip install 'weblake[local]'") >= 2
     assert "1 passed, 2 errors" in said
+
+
+def test_importing_the_plugin_imports_only_weblake() -> None:
+    code = (
+        "import sys, pytest; before = set(sys.modules); import weblake.testing;"
+        "print(sorted(m for m in set(sys.modules) - before if not m.startswith('weblake')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

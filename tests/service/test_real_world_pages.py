@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import parse_lab as _bench
@@ -121,12 +120,6 @@ def test_html_tags_are_escaped_in_text_and_kept_in_code() -> None:
     assert r"| \<td> |" in text
 
 
-def test_images_without_a_source_are_dropped_and_embedded_ones_have_a_placeholder() -> None:
-    body = "<p>a <img alt='late'><img src='' alt='none'><img src='data:image/svg+xml,%3Csvg/%3E' alt='drawn'></p>"
-    assert markdown(body) == "a ![drawn](Base64-Image-Removed)"
-    assert "data:image/svg+xml" in markdown(body, remove_base64_images=False)
-
-
 def test_empty_nested_list_items_are_dropped() -> None:
     assert markdown("<ul><li><i></i></li><li><ul><li></li></ul></li><li>x</li><li><img src='/i'></li></ul>") == (
         "- x\n- ![](https://site.example/i)"
@@ -164,11 +157,3 @@ def test_an_empty_file_is_reported_as_empty(parsing: Any, name: str) -> None:
     status, code, error = parsing.refusal(name, b"")
     assert (status, code) == (400, "SCRAPE_UNSUPPORTED_FILE_ERROR")
     assert error == f"{name} is empty: it has no bytes at all. Save it anew."
-
-
-def test_an_html_document_named_pdf_is_read_as_html(parsing: Any) -> None:
-    body = Path(__file__).with_name("documents").joinpath("tides.docx").read_bytes()
-    document = parsing.parse("tides.pdf", body)
-    assert document["markdown"].startswith("# Tide tables for harbour pilots")
-    assert "contentType" not in document["metadata"]
-    assert "numPages" not in document["metadata"]

@@ -12,11 +12,10 @@ from typing import Any
 import loopback_site as loopback
 import pytest
 from catalogue import proves
+from converted_pages import scrape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake_service.page.document import scrape
-from weblake_service.page_failure import PageFailure
 from weblake_service.web.decompression import BodyDecoder
 from weblake_service.web.fetch import Fetcher
 
@@ -150,30 +149,3 @@ def test_a_large_page_does_not_block_the_event_loop(site: Site) -> None:
     assert page.document["markdown"].count("more text in here") == 2_000_000 // len(row)
     assert page.document["links"] == [site.url("/x")]
     assert worst < total * 0.7
-
-
-def test_the_timeout_of_a_scrape_is_in_milliseconds(site: Site) -> None:
-    site.pages["/slow"] = lambda handler: (handler.server.stop.wait(10), None)[1]
-    with pytest.raises(PageFailure) as caught:
-        fetching(lambda fetcher: scrape(site.url("/slow"), {"timeout": 300}, fetcher=fetcher))
-    assert caught.value.code == "SCRAPE_TIMEOUT"
-    site.stop.set()
-
-
-def test_metadata_has_the_requested_and_the_final_url(site: Site) -> None:
-    site.page("/old", status=301, Location="/new")
-    site.page("/new", b"<html lang=de><title>Neu</title><a href=sub/page>S</a>")
-    asked = site.url("/old").removeprefix("http://")
-    page = fetching(lambda fetcher: scrape(asked, {"formats": ["markdown", {"type": "links"}]}, fetcher=fetcher))
-    assert page.document["metadata"] == {
-        "title": "Neu",
-        "language": "de",
-        "sourceURL": asked,
-        "url": site.url("/new"),
-        "statusCode": 200,
-        "contentType": "text/html; charset=utf-8",
-        "proxyUsed": "basic",
-        "cacheState": "miss",
-    }
-    assert (page.final_url, page.links, page.credits) == (site.url("/new"), [site.url("/sub/page")], 1)
-    assert page.document["links"] == page.links

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from sqlite3 import Connection
 from typing import Any
 
 import pytest
@@ -15,9 +14,6 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from weblake_service.clock import iso
-from weblake_service.jobs import page_cache
-from weblake_service.store.database import Store
-from weblake_service.web.fetch import FetchedResponse
 
 site, open_lab = scrape_lab.site, scrape_lab.open_lab
 lab, lab_service = scrape_lab.lab, scrape_lab.lab_service
@@ -193,19 +189,3 @@ def test_the_cache_survives_a_restart(open_lab: Callable[..., Any], tmp_path: Pa
     first.scrape(url)
     first.service.stop()
     assert open_lab(tmp_path / "service.db").scrape(url, lockdown=True)["markdown"] == "One"
-
-
-def test_the_cache_is_bounded_and_keeps_the_newest() -> None:
-    store, urls = Store(), [f"http://site.test/{number}" for number in range(10)]
-
-    def fill(db: Connection) -> list[str]:
-        for at, url in enumerate(urls):
-            page_cache.store(db, page_cache.pack(url, {}, FetchedResponse(url, 200, body=b"x")), float(at))
-        page_cache.evict(db, 3)
-        wanted = {url: page_cache.cache_query(url, {"min_age": 1}, 100.0) for url in urls}
-        return [url for url, want in wanted.items() if want is not None and page_cache.find(db, want) is not None]
-
-    try:
-        assert store.write_now(fill) == urls[-3:]
-    finally:
-        store.close()

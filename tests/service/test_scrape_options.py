@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,27 +28,6 @@ def test_url_is_the_final_and_source_url_the_requested_url(lab: Any) -> None:
     assert data["metadata"]["sourceURL"] == lab.site.url("/old")
     assert data["metadata"]["url"] == lab.site.url("/new?x=1#part")
     assert data["links"] == [lab.site.url("/other")]
-
-
-@pytest.mark.parametrize(("status", "words"), [(404, "Not Found"), (500, "Internal Server Error"), (418, "Teapot")])
-def test_an_error_status_of_the_target_is_a_document(lab: Any, status: int, words: str) -> None:
-    data = lab.scrape(lab.site.page("/e", b"<main>Sorry</main>", status=status))
-    assert (data["markdown"], data["metadata"]["statusCode"]) == ("Sorry", status)
-    assert words.lower() in data["metadata"]["error"].lower()
-    assert lab.credits() == 1
-
-
-def test_a_page_in_another_encoding_is_decoded(lab: Any) -> None:
-    body = "<meta charset=shift_jis><title>日本</title><main>こんにちは</main>".encode("shift_jis")
-    data = lab.scrape(lab.site.page("/jp", body, content_type="text/html"), formats=["markdown", "rawHtml"])
-    assert (data["markdown"], data["metadata"]["title"]) == ("こんにちは", "日本")
-    assert "こんにちは" in data["rawHtml"]
-
-
-def test_content_without_text_fails_with_a_code(lab: Any) -> None:
-    reply = lab.post(lab.site.page("/v", b"\x00\x01\x02", content_type="video/mp4"))
-    assert (reply.status_code, reply.json()["code"]) == (500, "SCRAPE_UNSUPPORTED_FILE_ERROR")
-    assert lab.credits() == 0
 
 
 @pytest.mark.system
@@ -137,13 +115,6 @@ def test_connection_headers_are_refused(lab: Any, name: str) -> None:
     assert lab.site.requests == []
 
 
-def test_custom_headers_are_sent_except_accept_encoding(lab: Any) -> None:
-    url = lab.site.page("/p", b"<p>One</p>")
-    lab.scrape(url, headers={"Cookie": "a=b", "User-Agent": "mine", "Accept-Encoding": "br", "X-Own": "ü"})
-    ((_, sent),) = lab.site.requests
-    assert (sent["cookie"], sent["user-agent"], sent["accept-encoding"]) == ("a=b", "mine", "gzip")
-
-
 def test_attributes_are_extracted_from_the_whole_page_in_order(lab: Any) -> None:
     url = lab.site.page("/p", b"<nav><a href=/n DATA-id=1>n</a></nav><main><a href=' /a '>a</a><a>b</a><b data-ID=2>")
     asked = [
@@ -195,18 +166,6 @@ def test_an_article_about_cookies_is_not_blocked(lab: Any) -> None:
     assert "tells of our cookies" in lab.scrape(lab.site.page("/c", body), onlyMainContent=False)["markdown"]
 
 
-def test_base64_images_are_replaced_by_their_alt_text_in_markdown_only(lab: Any) -> None:
-    url = lab.site.page("/p", f"<main><p>a <img alt='A [b] dot' src='{PIXEL}'> b</p></main>".encode())
-    data = lab.scrape(url, formats=["markdown", "html", "rawHtml"])
-    assert data["markdown"] == f"a ![A [b] dot]({IMAGE_PLACEHOLDER}) b"
-    assert PIXEL in data["html"]
-    assert PIXEL in data["rawHtml"]
-    assert PIXEL in lab.scrape(url, removeBase64Images=False)["markdown"]
-    text = lab.site.page("/t", f"See ![dot]({PIXEL}).".encode(), content_type="text/markdown")
-    assert lab.scrape(text)["markdown"] == f"See ![dot]({IMAGE_PLACEHOLDER})."
-    assert PIXEL in lab.scrape(text, removeBase64Images=False)["markdown"]
-
-
 WRAPS = ["{}", "<p>x {} y</p>", "<a href=/x>{}</a>", "<li>{}", "<table><tr><td>{}<td>z</table>"]
 SOURCES = [PIXEL, PIXEL.upper(), f"  {PIXEL}", "data:image/svg+xml;charset=utf-8;base64,PHN2Zz4=", "data:;base64,AA"]
 
@@ -232,42 +191,12 @@ def test_markdown_without_base64_images_is_unchanged(text: str) -> None:
     assert without_base64_images(text) == text
 
 
-def test_metadata_has_the_documented_names_and_those_of_the_page(lab: Any) -> None:
-    metas = {
-        "DC.date": "dcDate",
-        "dc.date.created": "dcDateCreated",
-        "DCTERMS.audience": "dcTermsAudience",
-        "dcterms.type": "dcTermsType",
-        "dc.subject": "dcSubject",
-    }
-    tags = "".join(f"<meta name='{name}' content='v-{key}'>" for name, key in metas.items())
-    tags += "<meta name=ogLocaleAlternate content=de><meta property='article:tag' content=a>"
-    tags += "<meta property='article:tag' content=b><meta name=statusCode content=999>"
-    data = lab.scrape(lab.site.page("/m", f"<head>{tags}</head><main>x</main>".encode()))["metadata"]
-    for key in metas.values():
-        assert data[key] == f"v-{key}"
-    assert data["ogLocaleAlternate"] == ["de"]
-    assert data["articleTag"] == ["a", "b"]
-    assert data["statusCode"] == 200
-    assert (data["proxyUsed"], data["concurrencyLimited"]) == ("basic", False)
-
-
 def test_options_that_need_a_browser_are_refused_without_one(lab: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     for options in ({"formats": ["screenshot"]}, {"formats": ["branding"]}, {"mobile": True}):
         reply = lab.post(lab.site.url("/p"), **options)
         assert (reply.status_code, reply.json()["code"]) == (503, "FEATURE_NOT_CONFIGURED")
     assert lab.site.requests == []
-
-
-def test_the_seed_determines_scrape_ids(open_lab: Callable[..., Any]) -> None:
-    ids = []
-    for _ in range(2):
-        lab = open_lab(seed=7)
-        url = lab.site.page("/p", b"<main>One</main>")
-        ids.append([lab.post(url).json()["scrape_id"] for _ in range(2)])
-    assert ids[0] == ids[1]
-    assert len(set(ids[0])) == 2
 
 
 def test_the_languages_of_location_are_requested(lab: Any) -> None:

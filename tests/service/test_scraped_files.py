@@ -12,7 +12,6 @@ import parse_lab
 import pytest
 
 from weblake_service.page.content_types import ContentKind, kind_of, kind_of_upload
-from weblake_service.page.document import scrape
 
 site, parsing = loopback.site, parse_lab.parsing
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -134,13 +133,6 @@ def test_unconvertible_files_are_reported(parsing: Any, site: Any) -> None:
     picture = site.page("/dot.png", document("dot.png"), content_type="image/png")
     assert failed(parsing, picture)[1] == "SCRAPE_UNSUPPORTED_FILE_ERROR"
     assert failed(parsing, url, parsers=[{"type": "pdf", "mode": "ocr"}])[:2] == (503, "FEATURE_NOT_CONFIGURED")
-
-
-def test_a_scrape_without_a_service_starts_its_own_process(site: Any) -> None:
-    url = site.page("/tides.docx", document("tides.docx"), content_type=DOCX)
-    page = loopback.fetching(lambda fetcher: scrape(url, {}, fetcher=fetcher))
-    assert "**spring tide**" in page.document["markdown"]
-    assert page.credits == 1
 
 
 @pytest.mark.parametrize(

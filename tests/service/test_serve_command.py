@@ -153,19 +153,6 @@ def test_testing_adds_the_admin_routes_and_says_so(start: Start) -> None:
         assert ("started for tests" in ended(child)[1]) == bool(options)
 
 
-def test_a_seed_gives_the_same_ids(start: Start, tmp_path: Path, site: str) -> None:
-    ids = []
-    for turn in range(2):
-        _, ready = start("--data", tmp_path / str(turn), "--seed", 7, "--allow-private", WEBLAKE_API_KEY="test-key")
-        headers = {"Authorization": "Bearer test-key"}
-        asked = {"urls": [site]}
-        reply = httpx.post(
-            f"{ready['url']}/v2/batch/scrape", json=asked, headers=headers, trust_env=False, verify=False
-        )
-        ids.append(reply.json()["id"])
-    assert ids[0] == ids[1]
-
-
 def test_the_service_stops_in_time_with_jobs_and_requests_running(start: Start, tmp_path: Path, site: str) -> None:
     """Without a stop, the requests would take five minutes."""
     child, ready = start("--data", tmp_path / "d", "--allow-private", WEBLAKE_API_KEY="test-key")

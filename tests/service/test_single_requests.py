@@ -15,7 +15,6 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.server import LocalService
 
 A, B = "http://site.test/a", "http://site.test/b"
-ROUTES = ["/v2/scrape", "/v2/crawl/active", "/v2/team/activity", "/v2/nothing", "/v2/batch/scrape/x", "/v2/browser"]
 
 
 def test_every_response_declares_idempotent_replay(bench: Any) -> None:
@@ -171,41 +170,6 @@ def test_a_failed_scrape_has_a_status_and_code_and_is_free(bench: Any) -> None:
     assert bench.http.get("/v2/team/credit-usage/historical").json()["periods"] == []
 
 
-FEATURES = [
-    ({"formats": ["screenshot"]}, "weblake[browser]"),
-    ({"formats": ["summary"]}, "weblake[llm]"),
-    ({"formats": [{"type": "json", "prompt": "x"}]}, "weblake[llm]"),
-    ({"formats": ["markdown", {"type": "changeTracking", "modes": ["git-diff", "json"]}]}, "weblake[llm]"),
-    ({"actions": [{"type": "wait", "milliseconds": 1}]}, "weblake[browser]"),
-    ({"waitFor": 5}, "weblake[browser]"),
-    ({"mobile": True}, "weblake[browser]"),
-    ({"profile": {"name": "p"}}, "weblake[browser]"),
-    ({"proxy": "enhanced"}, "proxy"),
-]
-
-
-@pytest.mark.parametrize(("options", "needs"), FEATURES)
-def test_missing_browser_and_language_model_are_named_at_the_start(
-    bench: Any, options: Any, needs: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WEBLAKE_CHROMIUM", "/nowhere/chromium")
-    for path, body in (
-        ("/v2/scrape", {"url": A, **options}),
-        ("/v2/batch/scrape", {"urls": [A], **options}),
-        ("/v2/crawl", {"url": A, "scrapeOptions": options}),
-    ):
-        reply = bench.http.post(path, json=body)
-        assert (reply.status_code, reply.json()["code"]) == (503, "FEATURE_NOT_CONFIGURED")
-        assert needs in reply.json()["error"]
-    assert bench.web.asked == []
-
-
-def test_explicit_default_values_are_accepted(bench: Any) -> None:
-    body = {"url": A, "waitFor": 0, "mobile": False, "actions": [], "proxy": "auto", "location": {"country": "US"}}
-    body |= {"formats": ["markdown", {"type": "links"}], "blockAds": True, "parsers": ["pdf"], "redactPII": False}
-    assert bench.http.post("/v2/scrape", json=body).status_code == 200
-
-
 def test_cleaning_by_a_model_is_skipped_with_a_warning(bench: Any) -> None:
     data = bench.http.post("/v2/scrape", json={"url": A, "onlyCleanContent": True}).json()["data"]
     assert "onlyCleanContent" in data["warning"]
@@ -218,34 +182,6 @@ def test_unknown_paths_and_methods_are_refused(bench: Any) -> None:
 
 
 HOME = "http://www.site.test/"
-
-
-def test_a_map_that_times_out_is_reported(bench: Any) -> None:
-    bench.web.held.add(HOME)
-    slow = bench.http.post("/v2/map", json={"url": HOME, "timeout": 20})
-    assert (slow.status_code, slow.json()["code"]) == (408, "MAP_TIMEOUT")
-
-
-def test_activity_is_paginated_filtered_and_expires_after_a_day(bench: Any) -> None:
-    ids = [bench.http.post("/v2/scrape", json={"url": f"http://site.test/{n}"}).json()["scrape_id"] for n in range(5)]
-    batch = bench.batch(A, B)
-    seen, cursor = [], None
-    while True:
-        query = {"limit": 2} | ({"cursor": cursor} if cursor else {})
-        page = bench.http.get("/v2/team/activity", params=query).json()
-        assert len(page["data"]) <= 2
-        assert page["has_more"] == (page["cursor"] is not None)
-        seen += [entry["id"] for entry in page["data"]]
-        cursor = page["cursor"]
-        if cursor is None:
-            break
-    assert seen == [batch, *reversed(ids)]
-    (entry,) = bench.http.get("/v2/team/activity?endpoint=batch_scrape").json()["data"]
-    assert (entry["target"], entry["api_version"]) == (A, "v2")
-    for bad in ("limit=0", "limit=101", "endpoint=x", "cursor=x", "cursor=%00", "limit=1.5"):
-        assert bench.http.get(f"/v2/team/activity?{bad}").status_code == 400, bad
-    bench.service.advance(24 * 3600 + 1)
-    assert bench.http.get("/v2/team/activity").json()["data"] == []
 
 
 def test_usage_is_reported_by_month_and_by_key(make_bench: Any) -> None:
@@ -273,23 +209,6 @@ def test_usage_is_reported_by_month_and_by_key(make_bench: Any) -> None:
     assert months[0]["startDate"] < months[1]["startDate"]
 
 
-def test_a_scrape_without_enough_credits_is_refused(make_bench: Any) -> None:
-    bench = make_bench(plan_credits=3)
-    bench.web.held.add("*")
-    assert bench.http.post("/v2/batch/scrape", json={"urls": [A] * 4}).status_code == 402
-    assert bench.http.post("/v2/crawl", json={"url": A}).status_code == 402
-    job = bench.crawl(A, limit=2)
-    both = bench.http.post("/v2/batch/scrape", json={"urls": [A, B]})
-    assert (both.status_code, both.json()["success"]) == (402, False)
-    bench.web.held.clear()
-    bench.wait_until_ended(job, "crawl")
-    assert bench.http.get("/v2/team/credit-usage").json()["data"]["remainingCredits"] == 2
-    assert bench.http.get("/v2/team/token-usage").json()["data"]["planTokens"] == 45
-    bench.wait_until_ended(bench.batch(A, B))
-    assert bench.http.post("/v2/scrape", json={"url": A}).status_code == 402
-    assert bench.http.get("/v2/team/activity").json()["data"][0]["endpoint"] == "batch_scrape"
-
-
 def test_the_request_log_and_the_counts_are_returned(bench: Any) -> None:
     key = "0e7c7d9e-2f3f-4cf0-8a52-6a3b8f2f9f11"
     bench.http.post("/v2/scrape", json={"url": A}, headers={"x-idempotency-key": key})
@@ -298,16 +217,6 @@ def test_the_request_log_and_the_counts_are_returned(bench: Any) -> None:
     assert entry["idempotencyKey"] == key
     assert "test-key" not in str(entry)
     assert bench.http.get("/_weblake/counts").json()["counts"] == {"pages_billed": 1, "scrape_started": 1}
-
-
-def test_the_request_log_keeps_the_beginning_of_long_requests(bench: Any) -> None:
-    long = "x" * 50_000
-    headers = {"x-idempotency-key": long, "Authorization": "Bearer unknown"}
-    assert bench.http.get(f"/v2/crawl/active?{long}", headers=headers | {"x-idempotency-key": "k"}).status_code == 401
-    assert bench.http.get("/v2/crawl/active", headers=headers).status_code == 401
-    for entry in bench.http.get("/_weblake/requests").json()["requests"]:
-        assert len(str(entry)) < 2500
-        assert entry["path"].startswith("/v2/crawl/active")
 
 
 def test_the_contract_is_served(bench: Any) -> None:

@@ -83,27 +83,6 @@ def test_a_gzip_sitemap_of_very_many_members_is_bounded() -> None:
     assert time.process_time() - begun < 4
 
 
-@pytest.mark.parametrize("codec", ["hex", "undefined"])
-def test_a_plain_list_that_declares_a_codec_that_is_no_charset_is_read(codec: str) -> None:
-    urls, _ = read({"/sitemap.xml": f'# <meta charset="{codec}">\n{SITE}/a'.encode()})
-    assert urls == [f"{SITE}/a"]
-
-
-def test_a_sitemap_at_an_undecodable_host_loses_only_its_own_entries() -> None:
-    class Resolving(Files):
-        async def get(self, url: str, **options: Any) -> FetchedResponse:
-            if "xn--" in url:
-                return await Fetcher.get(self, url, **options)
-            return await super().get(url, **options)
-
-    async def main() -> list[str]:
-        robots = b"Sitemap: http://xn--a.invalid/map.xml\nSitemap: /local.xml"
-        fetcher = Resolving({"/robots.txt": robots, "/local.xml": urlset(f"{SITE}/a")})
-        return (await sitemap_urls(SITE, fetcher=fetcher, robots=RobotsRules(fetcher)))[0]
-
-    assert asyncio.run(main()) == [f"{SITE}/a"]
-
-
 def test_sitemaps_of_robots_txt_are_read() -> None:
     urls, fetcher = read(
         {
@@ -116,11 +95,6 @@ def test_sitemaps_of_robots_txt_are_read() -> None:
     assert f"{SITE}/sitemap.xml" not in fetcher.asked
 
 
-def test_sitemap_xml_is_read_if_those_of_robots_txt_are_gone() -> None:
-    urls, _ = read({"/robots.txt": b"Sitemap: /gone.xml", "/sitemap.xml": urlset(f"{SITE}/a")})
-    assert urls == [f"{SITE}/a"]
-
-
 def test_an_index_is_followed_and_a_broken_part_costs_only_itself() -> None:
     urls, _ = read(
         {
@@ -131,14 +105,6 @@ def test_an_index_is_followed_and_a_broken_part_costs_only_itself() -> None:
         }
     )
     assert urls == [f"{SITE}/a", f"{SITE}/b"]
-
-
-def test_a_cyclic_index_ends() -> None:
-    urls, fetcher = read(
-        {"/sitemap.xml": index(f"{SITE}/sitemap.xml", f"{SITE}/2.xml"), "/2.xml": index(f"{SITE}/sitemap.xml")}
-    )
-    assert urls == []
-    assert len(fetcher.asked) == 3
 
 
 @proves(
@@ -184,11 +150,6 @@ def test_a_plain_list_is_a_sitemap() -> None:
     assert urls == [f"{SITE}/a", f"{SITE}/ü"]
 
 
-def test_urls_before_a_syntax_error_count() -> None:
-    urls, _ = read({"/sitemap.xml": urlset(f"{SITE}/a", f"{SITE}/b")[:-40] + b"<<<"})
-    assert urls[0] == f"{SITE}/a"
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -230,12 +191,6 @@ def test_urls_found_before_the_timeout_are_returned() -> None:
     assert 0 < len(urls) < 400
 
 
-@pytest.mark.system
-def test_fifty_thousand_urls_are_read() -> None:
-    urls, _ = read({"/sitemap.xml": urlset(*(f"{SITE}/{n}" for n in range(50_000)))})
-    assert len(urls) == 50_000
-
-
 def test_feeds_are_read_as_sitemaps() -> None:
     rss = f"<rss><channel><link>{SITE}/</link><item><title>A</title><link> {SITE}/a </link></item></channel></rss>"
     atom = (
@@ -256,25 +211,6 @@ def test_addresses_may_be_relative_to_the_file() -> None:
 def test_translations_of_a_page_are_not_listed() -> None:
     other = f'<x:link xmlns:x="http://www.w3.org/1999/xhtml" rel="alternate" hreflang="de" href="{SITE}/de"/>'
     assert read({"/sitemap.xml": urlset(f"{SITE}/a", extra=other)})[0] == [f"{SITE}/a"]
-
-
-def test_urls_are_in_the_order_of_the_files() -> None:
-    class Uneven(Files):
-        async def get(self, url: str, **options: Any) -> FetchedResponse:
-            # Later files of the index respond sooner.
-            number = int(url.removesuffix(".xml").rpartition("/")[2]) if url[-5].isdigit() else 0
-            for _ in range(10 - number):
-                await asyncio.sleep(0)
-            return await super().get(url, **options)
-
-    files = {"/sitemap.xml": index(*(f"{SITE}/{n}.xml" for n in range(7)))}
-    files |= {f"/{n}.xml": urlset(f"{SITE}/page-{n}") for n in range(7)}
-
-    async def main() -> list[str]:
-        fetcher = Uneven(files)
-        return (await sitemap_urls(SITE, fetcher=fetcher, robots=RobotsRules(fetcher)))[0]
-
-    assert asyncio.run(main()) == [f"{SITE}/page-{n}" for n in range(7)]
 
 
 @proves(

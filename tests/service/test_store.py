@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,14 +50,6 @@ def test_a_failed_write_is_rolled_back_without_its_group(store: Store) -> None:
     outcomes = asyncio.run(go())
     assert [type(outcome) for outcome in outcomes] == [type(None), KeyError, type(None)]
     assert store.write_now(accounts.counts) == {"a": 1, "b": 2}
-
-
-def test_hundreds_of_concurrent_writes_are_stored(store: Store) -> None:
-    async def go() -> dict[str, int]:
-        await asyncio.gather(*(store.write(put("n", 1)) for _ in range(1000)))
-        return await store.read(accounts.counts)
-
-    assert asyncio.run(go()) == {"n": 1000}
 
 
 def test_a_full_disk_fails_every_write_of_its_group_and_later_writes_succeed(tmp_path: Path) -> None:
@@ -161,30 +152,6 @@ def test_other_files_are_refused_and_unchanged(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(StorageRefused, match="another version"):
             Store(newer)
-
-
-def test_a_database_of_the_previous_version_is_migrated(tmp_path: Path) -> None:
-    path = tmp_path / "service.db"
-    store = Store(path)
-    new_job(store)
-    store.close()
-    with sqlite3.connect(path) as other:
-        for table in ("model_work", "profiles", "browser_sessions"):
-            other.execute(f"DROP TABLE {table}")
-        other.execute("ALTER TABLE jobs DROP COLUMN page_price")
-        other.execute("PRAGMA user_version=2")
-    other.close()
-    for _ in range(2):
-        store = Store(path)
-        assert store.write_now(job_records.running) == [JOB]
-        for table in ("model_work", "profiles", "browser_sessions"):
-            assert store.write_now(partial(rows_of, table)) == 0
-        store.close()
-
-
-def rows_of(table: str, db: sqlite3.Connection) -> int:
-    (count,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()
-    return int(count)
 
 
 def new_job(store: Store, kind: str = "batch_scrape", pages: int = 2) -> list[QueuedPage]:

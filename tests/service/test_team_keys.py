@@ -165,13 +165,6 @@ def test_idempotency_keys_are_separate_per_team(make_bench: Any) -> None:
     assert (other.status_code, other.json()["id"] != first) == (200, True)
 
 
-def test_zero_data_retention_is_set_per_team(make_bench: Any) -> None:
-    bench = make_bench(keys=KEYS, teams={"red": TeamPlan(zero_data_retention=True)})
-    asked = {"url": A, "zeroDataRetention": True}
-    assert bench.http.post("/v2/scrape", json=asked, headers=BLUE).status_code == 403
-    assert bench.http.post("/v2/scrape", json=asked, headers=RED).status_code == 200
-
-
 def test_a_key_and_a_keys_file_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="both a key and a keys file"):
         serve(data=":memory:", key="test-key", keys_file=tmp_path / "keys.toml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import fake_web
@@ -194,9 +195,7 @@ def test_pages_beyond_the_credits_of_a_team_fail(make_bench: Any, kind: str) -> 
     plain = web.scrape
 
     async def dear(url: str, options: Any) -> Any:
-        page = await plain(url, options)
-        page.credits = 3
-        return page
+        return replace(await plain(url, options), credits=3)
 
     web.scrape = dear
     bench = make_bench(plan_credits=5, concurrency=1, web=web)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import loopback_site as loopback
 import pytest
+from converted_pages import scrape
 from https_site import secure
 
-from weblake_service.page.document import scrape
 from weblake_service.page_failure import PageFailure
 
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site

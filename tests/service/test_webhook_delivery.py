@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from weblake.api import webhooks
@@ -130,15 +126,6 @@ def test_started_and_page_events_are_sent_on_request(bench: Any, receiver: Recei
     assert (bad["success"], bad["error"], bad["data"]) == (False, "It is down.", [{"metadata": {"sourceURL": B}}])
 
 
-def test_a_cancelled_job_is_not_announced(bench: Any, receiver: Receiver) -> None:
-    bench.web.held.add(A)
-    job = bench.batch(A, webhook=receiver.url)
-    bench.http.delete(f"/v2/batch/scrape/{job}")
-    bench.wait_until_ended(bench.batch(B, webhook=receiver.url))
-    bench.until(lambda: receiver.got)
-    assert [event["id"] == job for event in receiver.events()] == [False]
-
-
 def test_a_delivery_is_retried_after_1_5_and_15_minutes(bench: Any, receiver: Receiver) -> None:
     receiver.statuses = [500, 302, 404, 500, 204]
     due = _now(bench)
@@ -179,21 +166,6 @@ def _now(bench: Any) -> float:
     return read_time(bench.http.get("/_weblake/clock").json()["now"]).timestamp()
 
 
-def test_deliveries_survive_a_restart(make_bench: Any, receiver: Receiver, tmp_path: Any) -> None:
-    receiver.statuses = [503]
-    bench = make_bench(tmp_path / "service.db")
-    job = bench.batch(A, webhook=receiver.url)
-    bench.until(lambda: receiver.got)
-    bench.until(lambda: _tries(bench) == 1)
-    bench.service.stop()
-    later = make_bench(tmp_path / "service.db")
-    later.service.advance(61)
-    later.until(lambda: len(receiver.got) == 2)
-    first, second = receiver.events()
-    assert first == second
-    assert second["id"] == job
-
-
 def test_an_unreachable_receiver_does_not_affect_the_job(bench: Any) -> None:
     job = bench.batch(A, webhook="http://127.0.0.1:9/hook")
     assert bench.wait_until_ended(job)["completed"] == 1
@@ -204,28 +176,6 @@ def test_an_unreachable_receiver_does_not_affect_the_job(bench: Any) -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the service wait for a receiver until the test releases it: a delivery that timed out is retried later."""
     monkeypatch.setattr(webhook_delivery, "TIMEOUT_S", 240.0)
-
-
-@pytest.mark.usefixtures("patient")
-def test_started_is_delivered_first_and_completed_last(bench: Any, receiver: Receiver) -> None:
-    receiver.held |= {"started", "page"}
-    urls = [f"http://site.test/{n}" for n in range(9)]
-    hook = {"url": receiver.url, "events": ["started", "page", "completed", "failed"], "metadata": {"n": {"a": [1]}}}
-    job = bench.batch(*urls, webhook=hook)
-    bench.wait_until_ended(job)
-    bench.until(lambda: receiver.got)
-    assert receiver.types() == ["started"]
-    receiver.held.remove("started")
-    bench.until(lambda: len(receiver.got) == 5)
-    assert bench.http.get("/_weblake/health").status_code == 200
-    assert receiver.types() == ["started", *["page"] * 4]
-    receiver.held.clear()
-    bench.until(lambda: len(receiver.got) == 11)
-    assert receiver.types() == ["started", *["page"] * 9, "completed"]
-    assert receiver.most_under_way == 4
-    assert len({event["webhookId"] for event in receiver.events()}) == 11
-    assert {json.dumps(event["metadata"]) for event in receiver.events()} == {'{"n": {"a": [1]}}'}
-    assert receiver.events()[-1]["data"] == []
 
 
 def test_completed_does_not_wait_for_retries(bench: Any, receiver: Receiver) -> None:
@@ -275,41 +225,3 @@ def test_a_reset_aborts_running_deliveries(bench: Any, receiver: Receiver) -> No
     later = bench.batch(A, webhook=receiver.url)
     bench.until(lambda: len(receiver.got) == 2)
     assert receiver.events()[1]["id"] == later
-
-
-@pytest.mark.system
-def test_a_killed_service_redelivers_unacknowledged_events(receiver: Receiver, tmp_path: Any) -> None:
-    receiver.held |= {"page", "completed"}
-    command = [
-        sys.executable,
-        str(Path(__file__).parent.parent / "labs" / "service_process.py"),
-        str(tmp_path / "s.db"),
-    ]
-    hook = {"url": receiver.url, "events": ["page", "completed"]}
-    job = ""
-    for turn in range(3):
-        child = subprocess.Popen(
-            [*command, str(tmp_path / "log")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert child.stdout is not None
-        base = json.loads(child.stdout.readline())["url"]
-        with httpx.Client(
-            base_url=base, headers={"Authorization": "Bearer test-key"}, trust_env=False, verify=False, timeout=60
-        ) as client:
-            if not job:
-                job = client.post("/v2/batch/scrape", json={"urls": [A, B], "webhook": hook}).json()["id"]
-            before, deadline = len(receiver.got), time.monotonic() + 120
-            if turn == 2:
-                receiver.held.clear()
-            while len(receiver.got) < (before or 1) + (turn == 2) or (
-                turn == 2 and receiver.types()[-1] != "completed"
-            ):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-        child.kill()
-        child.communicate()
-    by_id: dict[str, set[str]] = {}
-    for _, body in receiver.got:
-        by_id.setdefault(json.loads(body)["webhookId"], set()).add(body.decode())
-    assert [len(bodies) for bodies in by_id.values()] == [1, 1, 1]
-    assert {event["id"] for event in receiver.events()} == {job}

@@ -9,8 +9,7 @@ from urllib.parse import unquote
 
 import httpx
 
-from weblake_service.web.accept_language import accept_language
-from weblake_service.web.countries import country_of
+from weblake_service.web.location import accept_language, country_of
 
 #: Default viewport width and height.
 _DESKTOP, _PHONE = (1280, 800), (390, 844)
@@ -20,7 +19,7 @@ _SEPARATELY_SET_HEADERS = frozenset(["user-agent", "accept-language", "cookie"])
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
-    """The settings of a context; requests with equal settings may share a context."""
+    """The settings of a context."""
 
     mobile: bool
     verify: bool
@@ -128,3 +127,13 @@ def _user_agent(major: str, mobile: bool) -> str:
         f"Mozilla/5.0 ({machine}) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{major}.0.0.0 {kind}/537.36 "
         "(compatible; weblake/0.1)"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserIdentity:
+    """The browser profile with which a page is rendered."""
+
+    #: The profile's cookies and storage as JSON; empty for a new profile, None for no profile.
+    profile: bytes | None = None
+    #: Whether the profile is to be returned after the visit.
+    saves_profile: bool = False

@@ -21,7 +21,6 @@ import httpcore
 import httpx
 
 from weblake_service.browser.ad_hosts import is_ad_host
-from weblake_service.browser.socket_owner import is_own_user
 from weblake_service.browser.upstream_proxy import connect_tunnel
 from weblake_service.page_failure import PageFailure, ServiceLimitReached, translated_limits
 from weblake_service.web.addresses import ascii_host, clean_url
@@ -29,6 +28,8 @@ from weblake_service.web.connection_pools import ConnectionPools
 
 if TYPE_CHECKING:
     from playwright.async_api import ProxySettings
+import os
+from pathlib import Path
 
 _LOG = logging.getLogger("weblake.service")
 _CHUNK_BYTES = 65_536
@@ -304,3 +305,24 @@ async def _next_event(peer: h11.Connection, reader: asyncio.StreamReader) -> obj
         if event is not h11.NEED_DATA:
             return event
         peer.receive_data(await reader.read(_CHUNK_BYTES))
+
+
+_TCP_TABLE = Path("/proc/net/tcp")
+
+
+def is_own_user(peer: tuple[str, int] | None) -> bool:
+    """Return whether a process of this user owns this end (address, port) of a connection.
+
+    Supported on Linux; on other systems every local user is treated as this user.
+    """
+    if peer is None:
+        return False
+    if not _TCP_TABLE.exists():
+        return True
+    # The kernel's format of an endpoint: the address in host byte order, and the port, in hexadecimal.
+    port = f":{peer[1]:04X}"
+    for line in _TCP_TABLE.read_text(encoding="ascii").splitlines()[1:]:
+        fields = line.split()
+        if fields[1].endswith(port) and fields[1].startswith("0100007F"):
+            return int(fields[7]) == os.geteuid()
+    return False

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Request, Response
@@ -29,8 +28,6 @@ class PageMonitor:
         #: The URL and the network error of the main document, if its last load failed.
         self.failed: tuple[str, str] | None = None
         self.crashed = asyncio.Event()
-        #: Whether an event may leave state in the context after the page is closed.
-        self.not_reusable = False
         self._heard: dict[str, Callable[[Any], None]] = {
             "request": self._on_request,
             "requestfinished": self._on_end,
@@ -38,7 +35,6 @@ class PageMonitor:
             "response": self._on_response,
             "crash": lambda _: self.crashed.set(),
             "popup": self._on_popup,
-            "download": lambda _: self._mark_not_reusable(),
         }
         for event, listener in self._heard.items():
             page.on(event, listener)  # type: ignore[call-overload]
@@ -47,14 +43,6 @@ class PageMonitor:
         """Remove the listeners; the page may continue to be used elsewhere."""
         for event, listener in self._heard.items():
             self._page.remove_listener(event, listener)
-
-    def origins(self) -> set[str]:
-        """Return the origins of the page's frames."""
-        return {
-            f"{parts.scheme}://{parts.netloc}"
-            for frame in self._page.frames
-            if (parts := urlsplit(frame.url)).scheme in {"http", "https"}
-        }
 
     async def wait_until_idle(self) -> None:
         """Wait until the page is loaded and has had no requests for a moment, up to a maximum time."""
@@ -71,11 +59,7 @@ class PageMonitor:
                 return
             await asyncio.sleep(0.02)
 
-    def _mark_not_reusable(self) -> None:
-        self.not_reusable = True
-
     def _on_popup(self, popup: Page) -> None:
-        self.not_reusable = True
         task = asyncio.get_running_loop().create_task(popup.close())
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 

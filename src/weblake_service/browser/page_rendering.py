@@ -75,11 +75,6 @@ class PageRendering:
                         failures[name] = failure
         finally:
             watch.detach()
-        origins = watch.origins()
-        self._pooled.origins |= origins
-        used = watch.not_reusable or self._options.get("actions") or self._private or failures
-        # Storage of a cross-site frame cannot be cleared here, so the context is not reused.
-        self._pooled.reusable = not used and len(origins) <= 1
         return replace(fetched, captured=captured, failures=failures)
 
     async def _step(self, work: Coroutine[Any, Any, T], page: Page, watch: PageMonitor, until: float) -> T:

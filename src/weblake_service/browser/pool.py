@@ -1,16 +1,11 @@
-"""Pool of browser contexts: a bounded number of pages at a time, each in a context of its own.
-
-After an ordinary page, a context is cleaned and reused for the next page of the same team; contexts are never shared
-between teams. After any unusual event, the context is closed.
-"""
+"""A bounded number of browser pages at a time, each in a context of its own, which is closed after it."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weblake import aio
@@ -23,54 +18,20 @@ from weblake_service.web.connection_pools import ConnectionPools
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
-_LOG = logging.getLogger("weblake.service")
-#: Number of pages after which a context is replaced, to limit memory leaks in Chromium.
-_MAX_USES = 50
-#: Seconds that creating, cleaning or closing a context may take.
-_OPEN_TIMEOUT_S, _CLEAN_TIMEOUT_S, _CLOSE_TIMEOUT_S = 30.0, 3.0, 5.0
+#: Seconds that creating or closing a context may take.
+_OPEN_TIMEOUT_S, _CLOSE_TIMEOUT_S = 30.0, 5.0
 #: Seconds without a page after which Chromium is stopped.
 IDLE_S = 120.0
 
 
 @dataclass(eq=False, slots=True)
 class PooledContext:
-    """A browser context with its egress proxy and the team that it serves."""
+    """A browser context with its egress proxy."""
 
     engine: PlaywrightBrowser
     context: BrowserContext
     egress_proxy: EgressProxy
-    team: str
     settings: ContextSettings
-    uses: int = 0
-    #: Whether the context may be reused; set at the end of a page.
-    reusable: bool = False
-    #: Origins with stored data in this context.
-    origins: set[str] = field(default_factory=set)
-    #: Whether its page has crashed, which may happen while it waits for its next use.
-    crashed: bool = False
-
-    async def clean(self) -> bool:
-        """Clean the context for the next page, leaving one blank page; return False if it may not be clean."""
-        try:
-            async with aio.timeout(_CLEAN_TIMEOUT_S):
-                for page in self.context.pages:
-                    await page.close()
-                page = await self.context.new_page()
-                page.on("crash", lambda _: self._note_crash())  # playwright sets an attribute on the object of a method
-                protocol = await self.context.new_cdp_session(page)
-                await self.context.clear_cookies()
-                await protocol.send("Network.clearBrowserCache")
-                for origin in self.origins:
-                    await protocol.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
-                await protocol.detach()
-        except Exception as error:  # noqa: BLE001 - after any error the context is not clean
-            _LOG.debug("A browser context could not be cleaned.", exc_info=error)
-            return False
-        self.origins.clear()
-        return True
-
-    def _note_crash(self) -> None:
-        self.crashed = True
 
     async def aclose(self) -> bool:
         """Close the context; return False if Chromium does not respond."""
@@ -89,12 +50,10 @@ class ContextPool:
     def __init__(self, *, max_pages: int, allow_private: bool, idle: float = IDLE_S) -> None:
         self._allow_private = allow_private
         self._idle_s = idle
-        self._max_pages = max_pages
         self._places = asyncio.Semaphore(max_pages)
         self._starting = asyncio.Lock()
         self._pools = ConnectionPools(allow_private=allow_private, trust_env=True)
         self._engine: PlaywrightBrowser | None = None
-        self._free: list[PooledContext] = []
         self._busy: set[PooledContext] = set()
         self._wanted = 0
         self._after: set[asyncio.Task[None]] = set()
@@ -108,12 +67,8 @@ class ContextPool:
             yield
 
     @asynccontextmanager
-    async def context(
-        self, team: str, settings: ContextSettings, own: dict[str, Any] | None = None, *, new: bool = False
-    ) -> AsyncIterator[PooledContext]:
-        """Yield a context for one page; `own` are the arguments of a context that is not shared.
-
-        With `new` it is none that has waited for its next use, because the page of a waiting one may have crashed.
+    async def context(self, settings: ContextSettings, own: dict[str, Any]) -> AsyncIterator[PooledContext]:
+        """Yield a context for one page; `own` are further arguments of Playwright's `new_context`.
 
         Raises:
             PageFailure: Chromium does not start.
@@ -121,17 +76,14 @@ class ContextPool:
         # Counted before the context exists, so that the browser is not stopped for idleness while it is created.
         self._wanted += 1
         try:
-            pooled = None if own or new else self._take_idle(team, settings)
-            pooled = pooled or await self._open(team, settings, own or {})
+            pooled = await self._open(settings, own)
             self._busy.add(pooled)
-            pooled.uses += 1
-            pooled.reusable = False
             try:
                 yield pooled
             finally:
                 self._busy.discard(pooled)
-                # The response does not wait for the cleaning.
-                self._run_in_background(self._release(pooled, keep=pooled.reusable and not own))
+                # The response does not wait for it.
+                self._run_in_background(self._release(pooled))
         finally:
             self._wanted -= 1
 
@@ -140,9 +92,8 @@ class ContextPool:
         self._closed = True
         if self._sleep is not None:
             self._sleep.cancel()
-        for pooled in (*self._free, *self._busy):
+        for pooled in self._busy:
             await pooled.egress_proxy.aclose()
-        self._free.clear()
         engine, self._engine = self._engine, None
         if engine is not None:
             await engine.aclose()
@@ -151,18 +102,7 @@ class ContextPool:
         await asyncio.gather(*self._after, return_exceptions=True)
         await self._pools.aclose()
 
-    def _take_idle(self, team: str, settings: ContextSettings) -> PooledContext | None:
-        crashed = [pooled for pooled in self._free if pooled.crashed]
-        self._free = [pooled for pooled in self._free if not pooled.crashed]
-        for pooled in crashed:
-            self._run_in_background(self._release(pooled, keep=False))
-        for pooled in self._free:
-            if pooled.team == team and pooled.settings == settings and pooled.engine.alive:
-                self._free.remove(pooled)
-                return pooled
-        return None
-
-    async def _open(self, team: str, settings: ContextSettings, own: dict[str, Any]) -> PooledContext:
+    async def _open(self, settings: ContextSettings, own: dict[str, Any]) -> PooledContext:
         engine = await self._running_browser()
         egress_proxy = EgressProxy(self._pools, allow_private=self._allow_private)
         try:
@@ -178,7 +118,7 @@ class ContextPool:
         except BaseException:
             await egress_proxy.aclose()
             raise
-        return PooledContext(engine, context, egress_proxy, team, settings)
+        return PooledContext(engine, context, egress_proxy, settings)
 
     async def _running_browser(self) -> PlaywrightBrowser:
         async with self._starting:
@@ -192,13 +132,8 @@ class ContextPool:
             self._engine = await PlaywrightBrowser.start()
             return self._engine
 
-    async def _release(self, pooled: PooledContext, *, keep: bool) -> None:
-        keep = keep and pooled.uses < _MAX_USES and not self._closed and pooled.engine.alive and await pooled.clean()
-        if keep and not self._closed:
-            self._free.append(pooled)
-            if len(self._free) > self._max_pages:
-                await self._free.pop(0).aclose()
-        elif not await pooled.aclose():
+    async def _release(self, pooled: PooledContext) -> None:
+        if not await pooled.aclose():
             await self._discard(pooled.engine)
         if not self._wanted and not self._closed:
             loop = asyncio.get_running_loop()
@@ -216,12 +151,7 @@ class ContextPool:
         """Stop a browser; pages that are still in it are loaded again in the next one."""
         if engine is self._engine:
             self._engine = None
-        gone = [pooled for pooled in self._free if pooled.engine is engine]
-        self._free = [pooled for pooled in self._free if pooled.engine is not engine]
         await engine.aclose()
-        for pooled in gone:
-            with suppress(Exception):
-                await pooled.egress_proxy.aclose()
 
     def _run_in_background(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

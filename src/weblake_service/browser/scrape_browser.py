@@ -1,4 +1,4 @@
-"""Renders pages for scrapes in pooled browser contexts."""
+"""Renders pages for scrapes, each in a browser context of its own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 
 from weblake import aio
-from weblake_service.browser.browser_identity import BrowserIdentity
-from weblake_service.browser.context_settings import context_settings_of, site_credentials_of
+from weblake_service.browser.context_settings import BrowserIdentity, context_settings_of, site_credentials_of
 from weblake_service.browser.page_rendering import IsFile, PageRendering
 from weblake_service.browser.playwright_browser import first_line
 from weblake_service.browser.pool import ContextPool
@@ -55,7 +54,7 @@ class ScrapeBrowser:
         for last in (False, True):
             try:
                 async with self._contexts.slot():
-                    return await self._render(url, options, visitor, new=last)
+                    return await self._render(url, options, visitor)
             except (Error, PageFailure) as error:
                 # Perhaps because of another page; actions with side effects are not repeated.
                 once = last or options.get("actions") or visitor.saves_profile
@@ -72,19 +71,14 @@ class ScrapeBrowser:
         """Stop the browser."""
         await self._contexts.aclose()
 
-    async def _render(
-        self, url: str, options: Mapping[str, object], visitor: BrowserIdentity, *, new: bool
-    ) -> RenderedPage:
+    async def _render(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> RenderedPage:
         target = httpx.URL(clean_url(url, allow_private=self._allow_private))
         private = site_credentials_of(target, options)
         shown = str(target.copy_with(userinfo=b"") if target.userinfo else target)
         own: dict[str, Any] = {"http_credentials": private.login} if private.login else {}
         if visitor.profile is not None:
             own["storage_state"] = json.loads(visitor.profile or b"{}")
-        # A separate context is also needed if headers would leave state in it.
-        if private and not own:
-            own["http_credentials"] = None
-        async with self._contexts.context(visitor.team, context_settings_of(options), own, new=new) as pooled:
+        async with self._contexts.context(context_settings_of(options), own) as pooled:
             pooled.egress_proxy.begin(block_ads=options.get("block_ads") is not False, max_bytes=_MAX_BYTES)
             try:
                 fetched = await PageRendering(pooled, shown, options, private).run()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.resources import files
-from sqlite3 import Connection
+from sqlite3 import Connection, Row
 from typing import TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,12 +18,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from weblake_service.clock import iso
-from weblake_service.components import ServiceComponents
+from weblake_service.components import RouteGroup, ServiceComponents
 from weblake_service.config import Access
-from weblake_service.console import browser_sessions, charts, queries
+from weblake_service.console import charts, queries
 from weblake_service.console.sign_in import SignIns
 from weblake_service.jobs import webhook_queue
 from weblake_service.responses import ErrorResponse, not_found, read_integer
+from weblake_service.sessions import session_records
 from weblake_service.store import accounts
 
 T = TypeVar("T")
@@ -47,11 +48,11 @@ _HEADERS = {
 _Page = Callable[[Request, Access], Awaitable[Response]]
 
 
-class ConsolePages:
+class ConsolePages(RouteGroup):
     """The pages; all except the first require a sign-in."""
 
     def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
+        super().__init__(parts)
         self._sign_in = SignIns(parts)
         self._templates = Environment(
             loader=PackageLoader("weblake_service.console"), autoescape=True, undefined=StrictUndefined
@@ -82,7 +83,7 @@ class ConsolePages:
             chart = charts.chart(_CALLS_TITLE, queries.activity(db, team, now))
             return {
                 "running": queries.running(db, team, now),
-                "latest": [job for job in queries.list_jobs(db, team, now)[0] if job.ended is not None][:10],
+                "latest": [job for job in queries.list_jobs(db, team, now)[0] if job["ended"] is not None][:10],
                 "used": accounts.used(db, team, now),
                 "calls": chart,
             }
@@ -109,7 +110,7 @@ class ConsolePages:
                 "outcomes": queries.outcomes(db, job),
                 "documents": queries.documents(db, job, first),
                 "failures": queries.failures(db, job),
-                "deliveries": webhook_queue.recent(db, queries.MAX_ROWS, job=job.id),
+                "deliveries": webhook_queue.recent(db, queries.MAX_ROWS, job=job["id"]),
             }
 
         found = await self._parts.store.read(work)
@@ -153,15 +154,32 @@ class ConsolePages:
         return self._page("deliveries", access, deliveries=await self._parts.store.read(work))
 
     async def sessions(self, request: Request, access: Access) -> Response:
-        """Return the browser sessions of the last day."""
-        return self._page("sessions", access, sessions=await browser_sessions.sessions(self._parts, access.team))
+        """Return the browser sessions of the last day, newest first."""
+        now = self._parts.clock.now()
+        work = partial(session_records.list_recent, team=access.team, active=None, at=now, scrapes=True)
+        return self._page(
+            "sessions", access, sessions=[self._session(row) for row in await self._parts.store.read(work)]
+        )
 
     async def session(self, request: Request, access: Access) -> Response:
         """Return one browser session, with its read-only live view."""
-        found = await browser_sessions.session(self._parts, access.team, str(request.path_params["id"]).lower())
-        if found is None:
+        work = partial(session_records.by_id, session_id=str(request.path_params["id"]).lower())
+        row = await self._parts.store.read(work)
+        if row is None or row["team"] != access.team:
             not_found("There is no such browser session, or it has been forgotten.")
-        return self._page("session", access, session=found)
+        return self._page("session", access, session=self._session(row))
+
+    def _session(self, row: Row) -> dict[str, object]:
+        """Return the row of a session with its status, active or destroyed, and the path of its view if it has one."""
+        live = self._parts.sessions.live(row["id"])
+        if live is None:
+            return {**dict(row), "status": "destroyed", "view": ""}
+        return {
+            **dict(row),
+            "status": "active",
+            "used": live.used,
+            "view": live.path("view") if live.spec.streamed else "",
+        }
 
     async def enter(self, request: Request) -> Response:
         """Sign in with the submitted key."""
@@ -186,7 +204,7 @@ class ConsolePages:
         body = files("weblake_service.console").joinpath("static").joinpath(name).read_bytes()
         return Response(body, media_type=_STATIC_FILES[name], headers={"Cache-Control": "no-cache"})
 
-    def _job(self, db: Connection, request: Request, access: Access) -> queries.JobSummary:
+    def _job(self, db: Connection, request: Request, access: Access) -> Row:
         job = queries.find_job(db, access.team, str(request.path_params["id"]).lower(), self._parts.clock.now())
         if job is None:
             not_found("There is no such job, or it has expired.")

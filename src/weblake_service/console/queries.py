@@ -6,8 +6,6 @@ Every function takes a connection and is read-only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 from sqlite3 import Connection, Row
 
 import msgspec
@@ -24,107 +22,72 @@ _MAX_PREVIEW_CHARS = 20_000
 _HOUR_S = 3600
 
 
-@dataclass(frozen=True, slots=True)
-class JobSummary:
-    """One job, as shown in lists and on its own page."""
-
-    id: str
-    kind: str
-    url: str
-    status: str
-    error: str | None
-    created: float
-    ended: float | None
-    documents: int
-    failed: int
-    blocked: int
-    waiting: int
-    credits: int
-
-    @property
-    def done(self) -> int:
-        """Return the number of finished pages."""
-        return self.documents + self.failed + self.blocked
-
-    @property
-    def known(self) -> int:
-        """Return the number of pages known so far; a crawl finds more."""
-        return self.done + self.waiting
-
-
+#: `waiting` are the pages known so far that are not done; a crawl finds more.
 _COLUMNS = """
-SELECT jobs.*, (SELECT count(*) FROM robots_blocked WHERE robots_blocked.job = jobs.id) AS blocked, rowid AS number
-FROM jobs WHERE team = :team AND (ended IS NULL OR ended > :alive)
+SELECT *, documents + failed + blocked AS done, documents + failed + blocked + waiting AS known FROM (
+    SELECT id, team, kind, url, status, error, created, ended, documents, failed, credits, known AS waiting,
+    (SELECT count(*) FROM robots_blocked WHERE robots_blocked.job = jobs.id) AS blocked, rowid AS number FROM jobs
+) WHERE team = :team AND (ended IS NULL OR ended > :alive)
 """
 
 
-def list_jobs(db: Connection, team: str, at: float, before: int | None = None) -> tuple[list[JobSummary], int | None]:
+def list_jobs(db: Connection, team: str, at: float, before: int | None = None) -> tuple[list[Row], int | None]:
     """Return the latest jobs and the position of the next page, or None at the end; running jobs come first on page
     one.
     """
     given = {"team": team, "alive": at - job_records.JOB_LIFETIME_S, "before": before, "most": MAX_ROWS + 1}
-    bound = " AND (:before IS NULL OR rowid < :before)"
-    rows = db.execute(f"{_COLUMNS}{bound} ORDER BY rowid DESC LIMIT :most", given).fetchall()
+    bound = " AND (:before IS NULL OR number < :before)"
+    rows = db.execute(f"{_COLUMNS}{bound} ORDER BY number DESC LIMIT :most", given).fetchall()
     following = rows[MAX_ROWS - 1]["number"] if len(rows) > MAX_ROWS else None
-    return [_job(row) for row in rows[:MAX_ROWS]], following
+    return rows[:MAX_ROWS], following
 
 
-def running(db: Connection, team: str, at: float) -> list[JobSummary]:
+def running(db: Connection, team: str, at: float) -> list[Row]:
     """Return the jobs that have pages to scrape, newest first."""
     given = {"team": team, "alive": at - job_records.JOB_LIFETIME_S}
-    return [_job(row) for row in db.execute(f"{_COLUMNS} AND status = 'scraping' ORDER BY rowid DESC LIMIT 100", given)]
+    return db.execute(f"{_COLUMNS} AND status = 'scraping' ORDER BY number DESC LIMIT 100", given).fetchall()
 
 
-def find_job(db: Connection, team: str, job_id: str, at: float) -> JobSummary | None:
+def find_job(db: Connection, team: str, job_id: str, at: float) -> Row | None:
     """Return one job; None if this team has no job with this id."""
     given = {"team": team, "alive": at - job_records.JOB_LIFETIME_S, "id": job_id}
-    row = db.execute(f"{_COLUMNS} AND id = :id", given).fetchone()
-    return None if row is None else _job(row)
+    found: Row | None = db.execute(f"{_COLUMNS} AND id = :id", given).fetchone()
+    return found
 
 
-def outcomes(db: Connection, job: JobSummary) -> dict[str, int]:
+def outcomes(db: Connection, job: Row) -> dict[str, int]:
     """Return the number of a job's pages by outcome: stored, blocked by robots.txt, and failed by code."""
-    found = {"stored": job.documents, "blocked by robots.txt": job.blocked}
+    found = {"stored": job["documents"], "blocked by robots.txt": job["blocked"]}
     rows = db.execute(
-        "SELECT code, count(*) AS n FROM page_errors WHERE job = ? GROUP BY code ORDER BY n DESC", (job.id,)
+        "SELECT code, count(*) AS n FROM page_errors WHERE job = ? GROUP BY code ORDER BY n DESC", (job["id"],)
     )
     return {name: count for name, count in (*found.items(), *((row["code"], row["n"]) for row in rows)) if count}
 
 
-def documents(db: Connection, job: JobSummary, first: int) -> list[Row]:
+def documents(db: Connection, job: Row, first: int) -> list[Row]:
     """Return some documents of a job from one position on: position, url, bytes."""
     found: list[Row] = db.execute(
         "SELECT position, url, bytes FROM documents WHERE job = ? AND position >= ? ORDER BY position LIMIT ?",
-        (job.id, first, MAX_ROWS),
+        (job["id"], first, MAX_ROWS),
     ).fetchall()
     return found
 
 
-def failures(db: Connection, job: JobSummary) -> list[Row]:
+def failures(db: Connection, job: Row) -> list[Row]:
     """Return the first failed pages of a job: url, code, error."""
     found: list[Row] = db.execute(
-        "SELECT url, code, error FROM page_errors WHERE job = ? ORDER BY rowid LIMIT ?", (job.id, MAX_ROWS)
+        "SELECT url, code, error FROM page_errors WHERE job = ? ORDER BY rowid LIMIT ?", (job["id"], MAX_ROWS)
     ).fetchall()
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentPreview:
-    """A truncated document for display."""
+def preview(db: Connection, job: Row, position: int) -> dict[str, object] | None:
+    """Return one document of a job, truncated for display; None if there is none at this position.
 
-    url: str
-    metadata: Mapping[str, str]
-    #: By format name: its text, and whether it is complete.
-    texts: Mapping[str, tuple[str, bool]]
-    #: Lists by name: the number of entries and the first of them.
-    lists: Mapping[str, tuple[int, list[str]]]
-    #: A screenshot of the page as a data URL; None if it has none.
-    screenshot: str | None
-
-
-def preview(db: Connection, job: JobSummary, position: int) -> DocumentPreview | None:
-    """Return one document of a job; None if there is none at this position."""
-    row = db.execute("SELECT url, body FROM documents WHERE job = ? AND position = ?", (job.id, position)).fetchone()
+    It has `texts` by format (the text, and whether it is whole), `lists` (the number of entries, and the first of
+    them), `url`, `metadata`, and `screenshot`, a data URL or None.
+    """
+    row = db.execute("SELECT url, body FROM documents WHERE job = ? AND position = ?", (job["id"], position)).fetchone()
     if row is None:
         return None
     document: dict[str, object] = msgspec.json.decode(row["body"])
@@ -138,15 +101,13 @@ def preview(db: Connection, job: JobSummary, position: int) -> DocumentPreview |
         elif value is not None:
             text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value)).decode()
             texts[name] = text[:_MAX_PREVIEW_CHARS], len(text) <= _MAX_PREVIEW_CHARS
-    return DocumentPreview(
-        row["url"],
-        {key: value if isinstance(value, str) else str(value) for key, value in metadata.items()}
-        if isinstance(metadata, dict)
-        else {},
-        texts,
-        lists,
-        picture if isinstance(picture, str) else None,
-    )
+    return {
+        "url": row["url"],
+        "metadata": metadata if isinstance(metadata, dict) else {},
+        "texts": texts,
+        "lists": lists,
+        "screenshot": picture if isinstance(picture, str) else None,
+    }
 
 
 def activity(db: Connection, team: str, at: float) -> list[BarValues]:
@@ -171,20 +132,3 @@ def months(db: Connection, team: str) -> list[BarValues]:
     ):
         counted.setdefault(row["month"], {})[row["key_name"]] = row["credits"]
     return [(month, counted[month]) for month in [*counted][-12:]]
-
-
-def _job(row: Row) -> JobSummary:
-    return JobSummary(
-        row["id"],
-        row["kind"],
-        row["url"],
-        row["status"],
-        row["error"],
-        row["created"],
-        row["ended"],
-        row["documents"],
-        row["failed"],
-        row["blocked"],
-        row["known"],
-        row["credits"],
-    )

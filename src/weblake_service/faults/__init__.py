@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from weblake_service.faults.active_rules import ActiveFaults, PageEffect
+from weblake_service.faults.active_rules import ActiveFaults, FaultyWebhookSender, PageEffect
 from weblake_service.faults.middleware import FaultMiddleware
 from weblake_service.faults.rule_files import read_file, read_rule, read_rules
 from weblake_service.faults.rules import Rule
-from weblake_service.faults.webhooks import FaultyWebhookSender
 
 __all__ = [
     "ActiveFaults",

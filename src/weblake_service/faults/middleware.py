@@ -11,7 +11,7 @@ from weblake import aio
 from weblake_service.faults.active_rules import ActiveFaults
 from weblake_service.faults.responses import AlteredResponse, altered_request, send_fault_response
 from weblake_service.faults.rules import Effect
-from weblake_service.non_api_paths import is_outside_api
+from weblake_service.routing import is_outside_api
 
 
 class FaultMiddleware:

@@ -50,9 +50,9 @@ def convert(task: ConversionTask, body: bytes) -> ConversionResult:
 
             result = read_pdf(body, task)
         elif task.kind in {"html", "text", "attributes", "media"}:
-            from weblake_service.files.large_pages import read_page
+            from weblake_service.page.parse_process import convert_page
 
-            result = read_page(body, task)
+            result = convert_page(body, task)
         elif task.kind == "robots":
             from weblake_service.web.robots import ask, parse_rules
 

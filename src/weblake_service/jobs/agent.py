@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from weblake_service.jobs.model_job import ModelJob, ModelJobResult
-from weblake_service.jobs.web_tools import MAP_PRICE, SEARCH_PRICE, ToolResult
+from weblake_service.jobs.web_tools import MAP_PRICE, SEARCH_PRICE, ModelJob, ModelJobResult, ToolResult
 from weblake_service.llm import prompts
 from weblake_service.llm.interface import Message
 from weblake_service.llm.model_options import EXTRACTION_CREDITS

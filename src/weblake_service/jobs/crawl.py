@@ -21,10 +21,10 @@ from weblake_service.clock import Clock
 from weblake_service.jobs import job_records, page_queue
 from weblake_service.jobs.page_outcomes import BlockedByRobots, Dropped, Failed, Outcome
 from weblake_service.jobs.page_queue import QueuedPage
-from weblake_service.jobs.page_sources import PageResult
+from weblake_service.jobs.page_sources import PageResult, PageSource
 from weblake_service.jobs.scraper import Scraped
 from weblake_service.store.database import Store
-from weblake_service.web.interface import Web
+from weblake_service.web.http_web import HttpWeb
 
 #: Default page limit of a crawl.
 DEFAULT_LIMIT = 10_000
@@ -44,7 +44,7 @@ _STEP_S = 0.001
 _T = TypeVar("_T")
 
 
-class CrawlSource:
+class CrawlSource(PageSource):
     """The queue of one crawl."""
 
     #: URLs beyond the limit are never taken.
@@ -54,18 +54,17 @@ class CrawlSource:
         self,
         store: Store,
         clock: Clock,
-        web: Web,
+        web: HttpWeb,
         job_id: str,
         url: str,
         plan: Mapping[str, object],
         width: int,
         slot: Callable[[], AbstractAsyncContextManager[object]],
     ) -> None:
-        self._store = store
+        super().__init__(store, job_id, width)
         self._clock = clock
         self._web = web
         self._slot = slot
-        self._job_id = job_id
         self._start = url
         self._sitemap = str(plan.get("sitemap", "include"))
         self._obeys = plan.get("ignore_robots_txt") is not True
@@ -82,7 +81,6 @@ class CrawlSource:
         self._scope_known = asyncio.Event()
         self._last = 0
         self._offering = asyncio.Lock()
-        self.width = width
 
     async def prepare(self) -> None:
         """Fill the queue with the URLs of an earlier run, or with the start URL and the sitemaps."""
@@ -110,13 +108,6 @@ class CrawlSource:
             if not place.counts:
                 self._frontier.uncount()
         return None
-
-    async def refill(self) -> bool:
-        """Return False: all queued URLs are known, because a crawl cannot be appended to."""
-        return False
-
-    def on_appended(self) -> None:
-        """Do nothing: a crawl cannot be appended to."""
 
     async def blocked_outcome(self, page: QueuedPage) -> Outcome | None:
         """Return the outcome "blocked" if robots.txt forbids the page, otherwise None."""

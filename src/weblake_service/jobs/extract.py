@@ -6,8 +6,7 @@ import asyncio
 from typing import Any
 
 from weblake import aio
-from weblake_service.jobs.model_job import ModelJob, ModelJobResult
-from weblake_service.jobs.web_tools import ToolResult
+from weblake_service.jobs.web_tools import ModelJob, ModelJobResult, ToolResult
 from weblake_service.llm.model_options import EXTRACTION_CREDITS
 from weblake_service.llm.model_output import extract
 from weblake_service.page_failure import PageFailure

@@ -18,7 +18,7 @@ from weblake_service.jobs.model_job_run import ModelRun
 from weblake_service.jobs.page_sources import BatchSource, PageSource
 from weblake_service.llm.language_model import LanguageModel
 from weblake_service.page_failure import own_limit
-from weblake_service.web.interface import Web
+from weblake_service.web.http_web import HttpWeb
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between attempts to record a job's failure, if that fails too (a full disk).
@@ -37,7 +37,7 @@ class JobManager:
     def __init__(
         self,
         tools: JobServices,
-        web: Web,
+        web: HttpWeb,
         config: ServiceConfig,
         announce: Callable[[], None],
         llm: LanguageModel | None = None,

@@ -153,6 +153,55 @@ def store_single(db: Connection, job: NewJob, *pages: Stored) -> None:
     db.execute("UPDATE jobs SET status = 'completed', ended = ? WHERE id = ?", (job.at, job.id))
 
 
+def store_failed(db: Connection, job: NewJob, failure: Failed) -> None:
+    """Record a single scrape that failed, so that its id in the activity list tells why."""
+    create(db, job)
+    db.execute(
+        "INSERT INTO page_errors (id, job, at, url, code, error) VALUES (?, ?, ?, ?, ?, ?)",
+        (ids.error_id(job.id, 1), job.id, job.at, job.url, failure.code, failure.error),
+    )
+    db.execute(
+        "UPDATE jobs SET status = 'failed', error = ?, ended = ?, failed = 1, credits = ? WHERE id = ?",
+        (failure.error, job.at, failure.credits, job.id),
+    )
+    if failure.credits:
+        accounts.charge(db, job.access, failure.credits, job.at)
+
+
+def store_private(
+    db: Connection, access: Access, scrape_id: str, credits: int, at: float, kind: str = "scrape"
+) -> None:
+    """Record a scrape with zero data retention: the price and the fact, without the URL."""
+    accounts.record_activity(db, access, kind, scrape_id, None, at)
+    if credits:
+        accounts.charge(db, access, credits, at)
+
+
+def read_scrape(db: Connection, scrape_id: str, team: str, at: float) -> bytes:
+    """Return the encoded document of a page that was scraped within the last day, in a single call or a job.
+
+    Raises:
+        ErrorResponse: 404 for an unknown or failed scrape, another team's, or one with zero data retention.
+    """
+    alive = at - JOB_LIFETIME_S
+    found = db.execute(
+        "SELECT body FROM documents JOIN jobs ON jobs.id = job"
+        " WHERE scrape_id = ? AND team = ? AND (ended IS NULL OR ended > ?)",
+        (scrape_id, team, alive),
+    ).fetchone()
+    if found is not None:
+        body: bytes = found["body"]
+        return body
+    failure = db.execute(
+        "SELECT code, page_errors.error AS why FROM page_errors JOIN jobs ON jobs.id = job"
+        " WHERE jobs.id = ? AND kind IN ('scrape', 'parse') AND team = ? AND ended > ?",
+        (scrape_id, team, alive),
+    ).fetchone()
+    if failure is not None:
+        raise ErrorResponse(404, f"The scrape failed, so there is no page: {failure['why']}", code=failure["code"])
+    not_found()
+
+
 def end(db: Connection, job_id: str, status: str, at: float, error: str | None = None, *, drained: bool = True) -> bool:
     """End a running job, delete its queue and queue its webhook.
 

@@ -12,11 +12,10 @@ from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.agent import run_agent
 from weblake_service.jobs.extract import extract_data
 from weblake_service.jobs.job_run import JobServices
-from weblake_service.jobs.model_job import ModelJob, ModelJobResult
-from weblake_service.jobs.web_tools import WebTools
+from weblake_service.jobs.web_tools import ModelJob, ModelJobResult, WebTools
 from weblake_service.llm.language_model import LanguageModel
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.interface import Web
+from weblake_service.web.http_web import HttpWeb
 
 #: Default maximum run time of a job in seconds.
 _TIMEOUT_S = 600.0
@@ -29,7 +28,7 @@ class ModelRun:
     def __init__(
         self,
         tools: JobServices,
-        web: Web,
+        web: HttpWeb,
         config: ServiceConfig,
         llm: LanguageModel,
         row: Row,

@@ -18,10 +18,9 @@ import msgspec
 from weblake_service.browser.rendering_options import rendering_key
 from weblake_service.page.change_tracking import read_tracking_options
 from weblake_service.responses import encode
-from weblake_service.web.accept_language import accept_language
 from weblake_service.web.addresses import clean_url
-from weblake_service.web.countries import DEFAULT_COUNTRY, country_of
 from weblake_service.web.fetch import FetchedResponse
+from weblake_service.web.location import DEFAULT_COUNTRY, accept_language, country_of
 
 #: Milliseconds: the contract's default of maxAge, and the maximum age if only the cache is read.
 DEFAULT_MAX_AGE_MS = 172_800_000

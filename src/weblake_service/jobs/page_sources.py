@@ -1,4 +1,4 @@
-"""The interface of page sources, which supply the pages of a job, and the source of batches."""
+"""The base of page sources, which supply the pages of a job, and the source of batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from weblake_service.jobs import page_queue
 from weblake_service.jobs.page_outcomes import Outcome
@@ -29,56 +28,55 @@ class PageResult:
     mark: int = 0
 
 
-class PageSource(Protocol):
-    """Supplies the pages of a run, and processes the URLs that they link to."""
+class PageSource:
+    """Supplies the pages of a run, and processes the URLs that they link to; the URLs of a batch need none of it."""
 
-    #: Maximum number of pages in flight.
-    width: int
+    #: Whether the job may end only if no page is queued in the database.
+    drained = True
+
+    def __init__(self, store: Store, job_id: str, width: int) -> None:
+        self._store = store
+        self._job_id = job_id
+        #: Maximum number of pages in flight.
+        self.width = width
 
     async def prepare(self) -> None:
-        """Called once before the first page."""
+        """Do what is needed before the first page."""
 
     def take(self) -> QueuedPage | None:
         """Return the next page, or None if none is available."""
+        raise NotImplementedError
 
     async def refill(self) -> bool:
         """Read queued pages; return whether there were any."""
+        return False
 
     def on_appended(self) -> None:
         """Notify the source that pages may have been queued."""
 
     async def blocked_outcome(self, page: QueuedPage) -> Outcome | None:
         """Return the outcome of a page that must not be fetched, or None."""
+        return None
 
     async def pause(self) -> None:
         """Wait for the delay between two pages."""
 
     async def evaluate(self, page: QueuedPage, found: Scraped | Outcome) -> PageResult:
         """Return the outcome of a page for the job, before anything of it is stored."""
+        return PageResult(found.stored if isinstance(found, Scraped) else found)
 
     async def on_queued(self, pages: Sequence[QueuedPage]) -> None:
         """Notify the source of the positions of URLs that were found."""
 
-    @property
-    def drained(self) -> bool:
-        """Return whether the job may end only if no page is queued in the database."""
 
-
-class BatchSource:
+class BatchSource(PageSource):
     """The URLs of a batch in request order; only a few of them are in memory at a time."""
 
-    drained = True
-
     def __init__(self, store: Store, job_id: str, width: int) -> None:
-        self._store = store
-        self._job_id = job_id
+        super().__init__(store, job_id, width)
         self._waiting: deque[QueuedPage] = deque()
         self._last = 0
         self._more = True
-        self.width = width
-
-    async def prepare(self) -> None:
-        """Do nothing: the first pages are read when they are taken."""
 
     def take(self) -> QueuedPage | None:
         """Return the next URL, or None."""
@@ -101,17 +99,3 @@ class BatchSource:
     def on_appended(self) -> None:
         """Record that there are more URLs to read."""
         self._more = True
-
-    async def blocked_outcome(self, page: QueuedPage) -> Outcome | None:
-        """Return None: the URLs were chosen explicitly."""
-        return None
-
-    async def pause(self) -> None:
-        """Do not wait."""
-
-    async def evaluate(self, page: QueuedPage, found: Scraped | Outcome) -> PageResult:
-        """Return the outcome unchanged: the URLs were chosen explicitly."""
-        return PageResult(found.stored if isinstance(found, Scraped) else found)
-
-    async def on_queued(self, pages: Sequence[QueuedPage]) -> None:
-        """Do nothing: a batch follows no links."""

@@ -18,19 +18,20 @@ from weblake_service.config import ServiceConfig
 from weblake_service.files.converter_pool import TEAM
 from weblake_service.jobs import page_cache, page_history
 from weblake_service.jobs.fair_queue import NO_JOB, FairQueue
-from weblake_service.jobs.page_fetcher import FreshPage, PageFetcher
+from weblake_service.jobs.page_fetcher import PageFetcher
 from weblake_service.jobs.page_history import TrackingResult
 from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.llm import model_options, model_output
 from weblake_service.llm.language_model import LanguageModel
 from weblake_service.llm.model_output import ModelOutput
+from weblake_service.page.document import Page
 from weblake_service.page.requested_formats import left_out_warnings, number
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import encode
 from weblake_service.store import accounts, search_index
 from weblake_service.store.database import Store
-from weblake_service.web.countries import DEFAULT_COUNTRY, country_of
 from weblake_service.web.fetch import FetchedResponse
+from weblake_service.web.location import DEFAULT_COUNTRY, country_of
 
 _LOG = logging.getLogger("weblake.service")
 #: Bytes from which a body is compressed, and from which its text is read for the index, in a thread.
@@ -142,7 +143,7 @@ class Scraper:
         want = page_cache.cache_query(url, options, now if context.cached_before is None else context.cached_before)
         hit = await self._store.read(partial(page_cache.find, want=want)) if want is not None else None
         if hit is not None:
-            page = await self._pages.remake(url, plain, hit[0])
+            page = await self._pages.web.remake(url, plain, hit[0])
         elif want is not None and not want.or_fetch:
             raise _cache_miss(options)
         else:
@@ -249,7 +250,7 @@ def _document(
     return document | {"warning": text} if text else document
 
 
-def _price(page: FreshPage, options: Mapping[str, object]) -> int:
+def _price(page: Page, options: Mapping[str, object]) -> int:
     if options.get("lockdown"):
         return LOCKDOWN_HIT_CREDITS
     return page.credits + (ZERO_DATA_RETENTION_CREDITS if options.get("zero_data_retention") else 0)

@@ -5,9 +5,10 @@ Each function reports its price, which is that of the same call to the API.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from sqlite3 import Connection
+from typing import Any
 
 import msgspec
 
@@ -15,12 +16,12 @@ from weblake_service import ids
 from weblake_service.config import ServiceConfig
 from weblake_service.jobs.job_run import JobServices
 from weblake_service.jobs.scraper import ScrapeContext
+from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse
 from weblake_service.routes.target_urls import read_target_url
 from weblake_service.store import search_index
-from weblake_service.store.search_query import read_query
-from weblake_service.web.interface import Web
+from weblake_service.web.http_web import HttpWeb
 from weblake_service.web.map_urls import Known, arrange, find_urls
 
 #: Credits of one map, and of every ten results of a search or part of ten.
@@ -50,7 +51,9 @@ class WebTools:
         team: The team of the job.
     """
 
-    def __init__(self, tools: JobServices, web: Web, config: ServiceConfig, job_id: str, kind: str, team: str) -> None:
+    def __init__(
+        self, tools: JobServices, web: HttpWeb, config: ServiceConfig, job_id: str, kind: str, team: str
+    ) -> None:
         self._tools = tools
         self._web = web
         self._config = config
@@ -97,13 +100,10 @@ class WebTools:
             PageFailure: The words are not a valid query.
         """
         try:
-            query = read_query(words[:500])
+            query = search_index.read_query(words[:500])
         except ErrorResponse as refusal:
             raise PageFailure("BAD_REQUEST", refusal.error, status=400) from None
-        store = self._tools.store
-        if await store.read(search_index.has_pending):
-            await store.write(search_index.index_pending)
-        found, _ = await store.read(lambda db: search_index.search(db, self._team, query, limit))
+        found, _ = await self._tools.store.read(lambda db: search_index.search(db, self._team, query, limit))
         lines = [f"- {one.url} {one.title}: {one.passage or one.description}" for one in found]
         return ToolResult(
             "\n".join(lines), -(-len(found) // RESULTS_PER_PRICE) * SEARCH_PRICE, tuple(one.url for one in found)
@@ -116,3 +116,32 @@ class WebTools:
             PageFailure: Its credits of this month are used up.
         """
         await self._tools.scraper.check_credits(self._team, credits)
+
+
+#: Records a step at a place: its body, its credits, and the cache and search entries that are stored with it.
+Record = Callable[[int, dict[str, object], int, Callable[[Connection, float], None] | None], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelJob:
+    """One job with its recorded steps."""
+
+    id: str
+    model: OpenAIEndpoint
+    gathering: WebTools
+    #: The job's own options and its scrape options, by snake_case name.
+    plan: Mapping[str, Any]
+    options: Mapping[str, Any]
+    #: The steps that an earlier run recorded, by place.
+    steps: dict[int, dict[str, Any]]
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class ModelJobResult:
+    """The result of a successful job."""
+
+    #: `data`, and the additional fields of the status.
+    shown: dict[str, object]
+    #: Credits in addition to those of the steps.
+    credits: int

@@ -11,7 +11,7 @@ from weblake import aio
 from weblake.api import options
 from weblake.errors import InvalidOption
 from weblake_service.llm import prompts
-from weblake_service.llm.interface import Model
+from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import checker
 from weblake_service.page_failure import PageFailure
@@ -45,7 +45,7 @@ _TASK = (
 )
 
 
-async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], dict[str, object]]:
+async def generate(model: OpenAIEndpoint, url: str, wish: str) -> tuple[dict[str, Any], dict[str, object]]:
     """Return the crawl options for a prompt: by wire name, and by snake_case name, both without the URL.
 
     Raises:

@@ -1,10 +1,9 @@
-"""The interface of a language model: messages in, one text out. `openai_endpoint.OpenAIEndpoint` implements it."""
+"""Messages to a language model, its responses and its failures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from weblake_service.page_failure import PageFailure
 
@@ -22,35 +21,8 @@ class Completion:
     """The response of a model."""
 
     text: str
-    #: Input and output tokens that the endpoint counted; 0 if it does not report them.
-    tokens_in: int = 0
-    tokens_out: int = 0
     #: Whether the response was truncated at the model's own limit.
     cut: bool = False
-
-
-class Model(Protocol):
-    """A language model."""
-
-    @property
-    def page_chars(self) -> int:
-        """Return the maximum characters of a page that the model is given."""
-
-    @property
-    def clean_chars(self) -> int:
-        """Return the maximum characters that the model can be asked to rewrite."""
-
-    async def complete(self, messages: Sequence[Message], schema: Mapping[str, object] | None = None) -> Completion:
-        """Return the model's response; the caller sets the timeout, with `asyncio.timeout`.
-
-        Args:
-            messages: The conversation, in order.
-            schema: A JSON Schema of the response, as a hint for endpoints that support it; the caller validates
-                the response.
-
-        Raises:
-            ModelFailure: There is no response. The message names the setting to check.
-        """
 
 
 class ModelFailure(PageFailure):

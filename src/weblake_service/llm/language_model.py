@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weblake_service.config import ServiceConfig
-from weblake_service.llm.interface import Model, ModelFailure
+from weblake_service.llm.interface import ModelFailure
 from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.llm.settings import check, missing_settings
 
@@ -28,11 +28,11 @@ class LanguageModel:
             self._endpoint = OpenAIEndpoint(config)
 
     @property
-    def model(self) -> Model | None:
+    def model(self) -> OpenAIEndpoint | None:
         """Return the model; None if a setting is missing."""
         return self._endpoint
 
-    def require(self, what: str) -> Model:
+    def require(self, what: str) -> OpenAIEndpoint:
         """Return the model.
 
         Args:

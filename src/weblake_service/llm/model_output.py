@@ -11,9 +11,9 @@ from typing import Any
 
 from weblake import aio
 from weblake_service.llm import prompts
-from weblake_service.llm.changed_fields import changed_fields
-from weblake_service.llm.interface import Model, ModelFailure
+from weblake_service.llm.interface import ModelFailure
 from weblake_service.llm.model_options import EXTRACTION_CREDITS, FIELDS, entries, tracking, wants_markdown
+from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
 from weblake_service.page_failure import PageFailure
@@ -53,7 +53,7 @@ class ModelOutput:
 
 
 async def generate(
-    model: Model | None,
+    model: OpenAIEndpoint | None,
     lacks: str,
     options: Mapping[str, object],
     document: Mapping[str, object],
@@ -123,7 +123,7 @@ async def _try(name: str, part: Coroutine[Any, Any, None], made: ModelOutput, ti
         made.failures[name] = failure
 
 
-async def _part(model: Model, wanted: Mapping[str, object], text: str, made: ModelOutput) -> None:
+async def _part(model: OpenAIEndpoint, wanted: Mapping[str, object], text: str, made: ModelOutput) -> None:
     kind = wanted["type"]
     if kind == "summary":
         made.fields["summary"] = await text_of(model, prompts.task_messages(prompts.SUMMARY, text))
@@ -137,7 +137,9 @@ async def _part(model: Model, wanted: Mapping[str, object], text: str, made: Mod
         made.credits += EXTRACTION_CREDITS
 
 
-async def extract(model: Model, wanted: Mapping[str, object], texts: list[str], task: str = prompts.EXTRACT) -> object:
+async def extract(
+    model: OpenAIEndpoint, wanted: Mapping[str, object], texts: list[str], task: str = prompts.EXTRACT
+) -> object:
     """Return data extracted from texts by `schema` and `prompt` of `wanted`; any JSON object without a schema."""
     schema, wish = wanted.get("schema"), wanted.get("prompt")
     given = schema if isinstance(schema, Mapping) else None
@@ -146,7 +148,7 @@ async def extract(model: Model, wanted: Mapping[str, object], texts: list[str], 
     return await json_of(model, messages, check, given if given is not None else _OBJECT)
 
 
-async def _highlights(model: Model, query: str, text: str, made: ModelOutput) -> str:
+async def _highlights(model: OpenAIEndpoint, query: str, text: str, made: ModelOutput) -> str:
     messages = prompts.task_messages(prompts.HIGHLIGHTS, text, wish=query, schema=_PASSAGES)
     found = await json_of(model, messages, checker(_PASSAGES), _PASSAGES)
     assert isinstance(found, dict)
@@ -159,7 +161,7 @@ async def _highlights(model: Model, query: str, text: str, made: ModelOutput) ->
 
 
 async def _describe_changes(
-    model: Model, tracked: Mapping[str, object], previous: str, text: str, made: ModelOutput
+    model: OpenAIEndpoint, tracked: Mapping[str, object], previous: str, text: str, made: ModelOutput
 ) -> None:
     made.changes, warning = await changed_fields(model, tracked, previous, text)
     made.credits += EXTRACTION_CREDITS
@@ -168,7 +170,12 @@ async def _describe_changes(
 
 
 async def _clean_markdown(
-    model: Model | None, lacks: str, options: Mapping[str, object], text: str, made: ModelOutput, timeout_s: float
+    model: OpenAIEndpoint | None,
+    lacks: str,
+    options: Mapping[str, object],
+    text: str,
+    made: ModelOutput,
+    timeout_s: float,
 ) -> None:
     """Replace the markdown by a version without remaining boilerplate; if that fails, keep it and add a warning."""
     if options.get("lockdown") or options.get("zero_data_retention"):
@@ -196,7 +203,7 @@ async def _clean_markdown(
 
 
 def _cannot_ask(
-    model: Model | None, lacks: str, options: Mapping[str, object], document: Mapping[str, object]
+    model: OpenAIEndpoint | None, lacks: str, options: Mapping[str, object], document: Mapping[str, object]
 ) -> PageFailure | None:
     """Return why no model can be asked about a page; not about an unconverted file, because its markdown is base64."""
     if model is None:
@@ -209,3 +216,55 @@ def _cannot_ask(
         )
         return PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
     return None
+
+
+async def changed_fields(
+    model: OpenAIEndpoint, tracked: Mapping[str, object], previous: str, text: str
+) -> tuple[dict[str, object], str]:
+    """Return the fields whose values differ, each with its previous and current value, and a warning or an empty
+    string.
+
+    Args:
+        model: The model that reads both versions.
+        tracked: The format changeTracking, with `schema` and `prompt` if given.
+        previous: The markdown of the earlier version.
+        text: The markdown of this version.
+
+    Raises:
+        ModelFailure: The model returned no usable response.
+    """
+    schema = tracked.get("schema")
+    inner = schema if isinstance(schema, Mapping) else None
+    check = checker(inner) if inner is not None else is_object
+
+    def check_both(value: object) -> str:
+        if not isinstance(value, dict) or set(value) != {"previous", "current"}:
+            return "it is not an object with previous and current alone"
+        problems = ((name, check(value[name])) for name in ("previous", "current"))
+        return "; ".join(f"{name}: {problem}" for name, problem in problems if problem)
+
+    before, cut_before = prompts.truncate(previous, model.page_chars // 2)
+    after, cut_after = prompts.truncate(text, model.page_chars // 2)
+    wish = str(tracked.get("prompt") or "")
+    messages = prompts.task_messages(prompts.CHANGES, before, after, wish=wish, schema=inner)
+    found = await json_of(model, messages, check_both, _schema_of_both(inner))
+    assert isinstance(found, dict)
+    return _differing_fields(found["previous"], found["current"]), cut_after or cut_before
+
+
+def _schema_of_both(schema: Mapping[str, object] | None) -> dict[str, object]:
+    """Return the schema hint for two versions; a schema with references would need rewriting and is omitted."""
+    one = schema if schema is not None and "$ref" not in str(schema) else {}
+    sides: dict[str, object] = {"previous": one, "current": one}
+    return {"type": "object", "properties": sides, "required": ["previous", "current"]}
+
+
+def _differing_fields(previous: object, current: object) -> dict[str, object]:
+    if not isinstance(previous, dict) or not isinstance(current, dict):
+        return {} if previous == current else {"value": {"previous": previous, "current": current}}
+    names = dict.fromkeys([*previous, *current])
+    return {
+        name: {"previous": previous.get(name), "current": current.get(name)}
+        for name in names
+        if previous.get(name) != current.get(name)
+    }

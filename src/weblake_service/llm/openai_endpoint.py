@@ -25,6 +25,7 @@ from weblake_service.llm.interface import (
     ModelFailure,
 )
 from weblake_service.llm.settings import API_KEY, BASE_URL, MODEL, PAGE_CHARS
+from weblake_service.responses import encode
 from weblake_service.web.connection_pools import proxy_for
 
 #: Maximum bytes of a response; this ends the response of a model that repeats itself forever.
@@ -70,7 +71,16 @@ class OpenAIEndpoint:
         )
 
     async def complete(self, messages: Sequence[Message], schema: Mapping[str, object] | None = None) -> Completion:
-        """Return the response after waiting for a slot, with up to three attempts; see `interface.Model.complete`."""
+        """Return the response after waiting for a slot, with up to three attempts; the caller sets the timeout.
+
+        Args:
+            messages: The conversation, in order.
+            schema: A JSON Schema of the response, as a hint for endpoints that support it; the caller validates
+                the response.
+
+        Raises:
+            ModelFailure: There is no response. The message names the setting to check.
+        """
         async with self._turns:
             if schema is None:
                 return await self._with_retries(messages, "", None)
@@ -113,8 +123,7 @@ class OpenAIEndpoint:
             request["response_format"] = {"type": hint, "json_schema": {"name": "answer", "schema": schema}}
         elif hint:
             request["response_format"] = {"type": hint}
-        # A page can contain lone surrogates, which cannot be encoded as UTF-8.
-        body = msgspec.json.encode(_without_surrogates(request))
+        body = encode(request)
         headers: dict[bytes, bytes] = {b"content-type": b"application/json", b"accept-encoding": b"identity"}
         if self._key:
             headers[b"authorization"] = self._key.header()
@@ -170,33 +179,14 @@ def _read(body: bytes) -> Completion:
         raise _bad_response_failure("is not a chat completion") from None
     if not isinstance(text, str):
         raise _bad_response_failure("holds no text")
-    usage = said.get("usage")
-    counted = usage if isinstance(usage, dict) else {}
-    return Completion(
-        text,
-        _token_count(counted.get("prompt_tokens")),
-        _token_count(counted.get("completion_tokens")),
-        cut=choice.get("finish_reason") == "length",
-    )
+    return Completion(text, cut=choice.get("finish_reason") == "length")
 
 
 def _bad_response_failure(why: str) -> ModelFailure:
     return ModelFailure(BAD_REPLY, f"The reply of the language model's endpoint {why}. Look at {BASE_URL}.")
 
 
-def _token_count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
 def _retry_after(header: str | None) -> float | None:
     with suppress(ValueError):
         return max(0.0, float(header)) if header else None
     return None
-
-
-def _without_surrogates(value: object) -> object:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
-    return [_without_surrogates(one) for one in value] if isinstance(value, list | tuple) else value

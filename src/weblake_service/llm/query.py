@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weblake_service.llm import prompts
-from weblake_service.llm.interface import BAD_REPLY, INVALID_JSON, Message, Model, ModelFailure
+from weblake_service.llm.interface import BAD_REPLY, INVALID_JSON, Message, ModelFailure
+from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.llm.schemas import Check
 
 #: The first line of a code fence around the whole response, which many models add despite the instructions.
@@ -18,7 +19,7 @@ _FENCE = re.compile(r"```[a-zA-Z]*\s*")
 _MAX_REPAIR_CHARS, _LARGE_CHARS = 20_000, 50_000
 
 
-async def text_of(model: Model, messages: Sequence[Message]) -> str:
+async def text_of(model: OpenAIEndpoint, messages: Sequence[Message]) -> str:
     """Return the response as text, stripped of white space.
 
     Raises:
@@ -32,7 +33,9 @@ async def text_of(model: Model, messages: Sequence[Message]) -> str:
     return answer.text.strip()
 
 
-async def json_of(model: Model, messages: Sequence[Message], check: Check, hint: Mapping[str, object]) -> object:
+async def json_of(
+    model: OpenAIEndpoint, messages: Sequence[Message], check: Check, hint: Mapping[str, object]
+) -> object:
     """Return the response as validated JSON; an invalid response is sent back once, with the errors.
 
     Args:

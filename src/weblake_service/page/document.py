@@ -1,4 +1,4 @@
-"""Turns one URL or one file into a scrape document."""
+"""Turns one response or one file into a scrape document."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from urllib.parse import quote
 
@@ -26,9 +26,7 @@ from weblake_service.page.html_page import READERS
 from weblake_service.page.parse_process import THREAD_BYTES, is_harmless, read_page
 from weblake_service.page.requested_formats import PageOptions, number, read_page_options
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.fetch import FetchedResponse, Fetcher
-
-__all__ = ["Page", "PageFailure", "page_of_body", "page_of_upload", "scrape"]
+from weblake_service.web.fetch import FetchedResponse
 
 #: The content type of the HTML that a file was converted to.
 _HTML_TYPE = "text/html; charset=utf-8"
@@ -46,6 +44,12 @@ class Page:
     links: list[str]
     #: Price in credits: one, or one for each page of a PDF.
     credits: int = 1
+    #: The target's response for the cache; None if it must not be stored.
+    fetched: FetchedResponse | None = None
+    #: The browser profile after the visit; None if it is not to be saved.
+    profile: bytes | None = None
+    #: Why parts of the page (formats, actions) could not be made, by their names.
+    failures: Mapping[str, PageFailure] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +65,22 @@ class PageOrigin:
 
     @property
     def public_url(self) -> str:
+        """Return the name of the page in messages."""
         return self.name or self.url
 
 
-async def scrape(
-    url: str, options: Mapping[str, object], *, fetcher: Fetcher, converters: ConverterPool | None = None
+async def page_of_response(
+    fetched: FetchedResponse, url: str, options: Mapping[str, object], converters: ConverterPool, until: float
 ) -> Page:
-    """Fetch a URL and return it as a page; a target that returns 404 is a page with that status.
+    """Return the response to a URL as a page, until a monotonic time; a target that returns 404 is a page, too.
 
     `options` are scrape options by their snake_case names: formats (default markdown), only_main_content (true),
-    include_tags, exclude_tags, headers, timeout (milliseconds, 60000), skip_tls_verification (true),
-    remove_base64_images (true), parsers (pdf). `converters` is the converter pool of the service; without it a document
-    is converted in a new process. Raises PageFailure if there is no page to return.
+    include_tags, exclude_tags, timeout (milliseconds, 60000), remove_base64_images (true), parsers (pdf). Raises
+    PageFailure if there is no page to return.
     """
     wanted = read_page_options(options)
-    timeout_s = number(options.get("timeout"), 60_000) / 1000
-    headers = options.get("headers")
-    until = time.monotonic() + timeout_s
-    fetched = await fetcher.get(
-        url,
-        headers={str(k): str(v) for k, v in headers.items()} if isinstance(headers, Mapping) else None,
-        timeout_s=timeout_s,
-        verify=options.get("skip_tls_verification") is False,
-        refresh=True,
-    )
     kind = kind_of(fetched.content_type, fetched.body)
+    timeout_s = number(options.get("timeout"), 60_000) / 1000
     async with page_deadline(url, timeout_s, until=until, selectors=wanted.selectors):
         return await _page(fetched, kind, PageOrigin(url, fetched.url), wanted, converters)
 
@@ -119,7 +114,7 @@ async def page_of_upload(
 
 
 def page_of_body(fetched: FetchedResponse, source_url: str, options: Mapping[str, object]) -> Page:
-    """Return HTML or text that was already fetched as a page; the part of `scrape` that needs no I/O."""
+    """Return HTML or text that was already fetched as a page; the part of `page_of_response` that needs no I/O."""
     wanted = read_page_options(options)
     kind, source = kind_of(fetched.content_type, fetched.body), PageOrigin(source_url, fetched.url)
     if kind.value not in READERS:
@@ -151,21 +146,17 @@ async def _page(
     kind: ContentKind,
     source: PageOrigin,
     wanted: PageOptions,
-    converters: ConverterPool | None,
+    converters: ConverterPool,
 ) -> Page:
-    own = converters or ConverterPool()
-    try:
-        if kind.value in READERS:
-            read = read_page(
-                own, kind.value, fetched.content_type, fetched.body, source.base, wanted, source.public_url
-            )
-            return _with_service_metadata(fetched, source, wanted, *await read, 1)
-        if kind is ContentKind.OFFICE or (kind is ContentKind.PDF and wanted.parse_pdf):
-            readable = await convert_file(own, fetched.body, source.public_url, wanted, pdf=kind is ContentKind.PDF)
-            return await _converted_page(fetched, readable, source, wanted, own)
-    finally:
-        if own is not converters:
-            await own.aclose()
+    if kind.value in READERS:
+        read = read_page(
+            converters, kind.value, fetched.content_type, fetched.body, source.base, wanted, source.public_url
+        )
+        return _with_service_metadata(fetched, source, wanted, *await read, 1)
+    if kind is ContentKind.OFFICE or (kind is ContentKind.PDF and wanted.parse_pdf):
+        pdf = kind is ContentKind.PDF
+        readable = await convert_file(converters, fetched.body, source.public_url, wanted, pdf=pdf)
+        return await _converted_page(fetched, readable, source, wanted, converters)
     make = partial(_unconverted_page, fetched, kind, source, wanted)
     return await asyncio.to_thread(make) if len(fetched.body) > THREAD_BYTES else make()
 

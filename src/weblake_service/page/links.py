@@ -47,7 +47,7 @@ _REFRESH = re.compile(
 )
 #: Bytes of a page that are searched for a refresh, and the maximum delay in seconds and characters of text of a page
 #: that only redirects.
-_REFRESH_BYTES, _REFRESH_DELAY_S, _REFRESH_TEXT = 32_768, 10, 400
+_REFRESH_BYTES, _REFRESH_DELAY_S, _REFRESH_TEXT = 16_384, 10, 400
 
 
 def base_of(tree: LexborHTMLParser, url: str) -> str:

@@ -15,9 +15,8 @@ import msgspec
 
 from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
 from weblake_service.files.converter_pool import ConverterPool
-from weblake_service.page.attributes import read_attributes
-from weblake_service.page.audio_video import read_media
 from weblake_service.page.content_types import text_of
+from weblake_service.page.element_formats import read_attributes, read_media
 from weblake_service.page.html_page import READERS
 from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page.selectors import attribute_selectors
@@ -99,3 +98,17 @@ def _raise_problem(result: ConversionResult, name: str) -> ConversionResult:
     how = "holds more than one page may hold" if result.problem == "large" else "cannot be read as HTML"
     message = f"{name} {how} ({result.detail}). Ask for a part of it with `includeTags`, or leave it out."
     raise PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
+
+
+def convert_page(body: bytes, task: ConversionTask) -> ConversionResult:
+    """Return a page as a document, or the attributes of its elements, or the URLs of its recordings."""
+    try:
+        if task.kind == "attributes":
+            return ConversionResult(document={"attributes": read_attributes(task.content_type, body, task.options)})
+        if task.kind == "media":
+            return ConversionResult(document=read_media(task.content_type, body, task.base, task.options["wanted"]))
+        wanted = msgspec.convert(task.options, PageOptions)
+        document, links = READERS[task.kind](task.content_type, body, task.base, wanted)
+    except PageFailure as failure:
+        return ConversionResult(problem="refused", detail=failure.message, code=failure.code, status=failure.status)
+    return ConversionResult(document=document, links=links)

@@ -1,9 +1,10 @@
 """Limits nesting and open formatting in pages that would exhaust a parser.
 
-Three patterns do. Elements nested ten thousand deep take quadratic time to parse, and their text is lost below the
+Two patterns do. Elements nested ten thousand deep take quadratic time to parse, and their text is lost below the
 depth at which a converter stops. Inline formatting that is left open is rebuilt inside every block that follows, so
-that 30 KB of source become more than a gigabyte of tree. One tag with a hundred thousand attributes takes minutes to
-parse. The text of a page is never changed, and ordinary pages are returned unchanged.
+that 30 KB of source become more than a gigabyte of tree. The text of a page is never changed, and ordinary pages are
+returned unchanged. Other costly pages, such as a tag with a hundred thousand attributes, end at the deadline of their
+process.
 """
 
 from __future__ import annotations
@@ -25,12 +26,7 @@ _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]*)([^<>]*)>?|<!--")
 _FORMATTING = frozenset(["b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u"])
 # The names are tested only if a tag begins with one of their first letters, which most tags do not.
 _FORMATTING_TAGS = re.compile(
-    r"<(/?)(?=[bcefistu])(b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
-)
-#: Comments, and raw-text elements; they extend to the end of the page if they are not closed.
-_RAW_TEXT = re.compile(
-    r"<!(?=--)(?:.*?--!?>|.*)|<(script|style|textarea|title|xmp|iframe|noembed|noframes)\b(?:.*?(?=</\1\b)|.*)",
-    re.IGNORECASE | re.DOTALL,
+    r"<(?=[bcefistu])(?:b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
 )
 #: Void elements, and elements with an optional end tag: leaving them open is normal and adds no depth.
 _FLAT_TAG_LIST = (
@@ -42,10 +38,6 @@ _END_TAGS = {
     name: re.compile(rf"</{name}\b", re.IGNORECASE)
     for name in ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
 }
-#: A tag long enough to hold more attributes than the limit; most tags of this length hold one long data: URL.
-_LONG_TAG_CHARS = 20_000
-_TAG_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*")
-MAX_ATTRIBUTES = 5_000
 _END_OF_COMMENT = re.compile(r"--!?>")
 
 
@@ -55,63 +47,15 @@ def limit_nesting(html: str, *, always_scan: bool = False) -> str:
     A page with few tags is returned without a scan, because no arrangement of them is harmful; `always_scan` forces the
     scan, for a page that turned out to be too deep for the converter.
     """
-    if _may_have_long_tag(html):
-        first, *pieces = html.split("<")
-        html = "<".join([first, *(p if len(p) <= _LONG_TAG_CHARS else _with_fewer_attributes(p) for p in pieces)])
     tags = html.count("<")
-    if not always_scan and tags < _HARMLESS_TAGS:
-        formatting = sum(not slash for slash, _ in _FORMATTING_TAGS.findall(html))
-        if tags * formatting < MAX_REOPENED or (tags - html.count("</")) * _most_open_formatting(html) < MAX_REOPENED:
-            return html
+    if not always_scan and tags < _HARMLESS_TAGS and tags * len(_FORMATTING_TAGS.findall(html)) < MAX_REOPENED:
+        return html
     depth, formatting, rebuilt = _measure_nesting(html)
     if depth > MAX_DEPTH:
         html = _drop_deep_tags(html)
     if formatting > MAX_FORMATTING or rebuilt > MAX_REOPENED:
         html = _without_formatting(html)
     return html
-
-
-def _may_have_long_tag(html: str) -> bool:
-    """Return whether any tag can be that long: a window of half the length then lies within it and has no bracket."""
-    window = _LONG_TAG_CHARS // 2
-    opened = closed = -1
-    for start in range(0, len(html), window):
-        last_opened, last_closed = (html.rfind(bracket, start, start + window) for bracket in "<>")
-        if last_opened < 0 and last_closed < 0 and opened > closed and html[opened + 1 : opened + 2].isalpha():
-            return True
-        opened, closed = max(opened, last_opened), max(closed, last_closed)
-    return False
-
-
-def _with_fewer_attributes(piece: str) -> str:
-    """Return the text after a "<": unchanged, or without attributes if it is a tag with more of them than the limit."""
-    name = _TAG_NAME.match(piece)
-    if name is None:
-        return piece
-    end = piece.find(">")
-    attributes = piece[name.end() : end if end >= 0 else len(piece)]
-    if len(attributes) < _LONG_TAG_CHARS or len(attributes.split()) <= MAX_ATTRIBUTES:
-        return piece
-    return f"{name[0]}>{piece[end + 1 :] if end >= 0 else ''}"
-
-
-def _most_open_formatting(html: str) -> int:
-    """Return an upper bound of the formatting elements that are open at once, from the formatting tags alone.
-
-    The bound is above the harmless limit if more formatting is nested than is kept.
-    """
-    opened: Counter[str] = Counter()
-    formatting = most = 0
-    for match in _FORMATTING_TAGS.finditer(_RAW_TEXT.sub("", html)):
-        name = match[2].lower()
-        if not match[1]:
-            opened[name] += 1
-            formatting += 1
-            most = max(most, formatting)
-        elif opened[name]:
-            opened[name] -= 1
-            formatting -= 1
-    return most if most <= MAX_FORMATTING else MAX_REOPENED
 
 
 def _tags(html: str) -> Iterator[re.Match[str]]:

@@ -15,18 +15,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake_service.clock import iso
-from weblake_service.components import ServiceComponents
+from weblake_service.components import RouteGroup
 from weblake_service.faults import read_rule, read_rules
 from weblake_service.jobs import webhook_queue
 from weblake_service.responses import bad_request, json_response, not_found, read_object
 from weblake_service.store import accounts
 
 
-class AdminRoutes:
+class AdminRoutes(RouteGroup):
     """The admin routes."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[Route]:
         """Return the routes."""

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.components import ServiceComponents
+from weblake_service.components import RouteGroup
 from weblake_service.config import Access
 from weblake_service.jobs.agent import DEFAULT_CREDITS
 from weblake_service.jobs.job_records import NewJob
@@ -21,11 +21,8 @@ from weblake_service.routes.request_options import read_options, read_target, re
 _NOT_STORED = frozenset({"webhook", "origin", "integration"})
 
 
-class AgentRoutes:
+class AgentRoutes(RouteGroup):
     """The agent endpoints."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[Route]:
         """Return the routes."""

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from weblake.api import options
-from weblake_service.components import ServiceComponents
+from weblake_service.components import RouteGroup, ServiceComponents
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
 from weblake_service.jobs import job_records, page_queue
@@ -19,7 +19,6 @@ from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.responses import ErrorResponse, bad_request, encode
 from weblake_service.routes.idempotency import IdempotencyTicket
-from weblake_service.routes.job_starts import record_and_launch
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
     check_queue,
@@ -27,6 +26,7 @@ from weblake_service.routes.request_options import (
     page_price,
     read_options,
     read_webhook,
+    record_and_launch,
     run_once,
 )
 from weblake_service.routes.target_urls import split_urls, target_error
@@ -35,11 +35,11 @@ from weblake_service.store import accounts
 _PATH = "/v2/batch/scrape"
 
 
-class BatchRoutes:
+class BatchRoutes(RouteGroup):
     """The batch scrape endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
+        super().__init__(parts)
         self._jobs = JobRoutes(parts, "batch_scrape", _PATH)
 
     def routes(self) -> list[BaseRoute]:

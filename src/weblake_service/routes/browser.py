@@ -13,7 +13,7 @@ from weblake.api import options
 from weblake_service.browser.chromium import require_browser
 from weblake_service.browser.context_settings import context_settings_of
 from weblake_service.clock import iso, iso_seconds
-from weblake_service.components import ServiceComponents, requester
+from weblake_service.components import RouteGroup, ServiceComponents, requester
 from weblake_service.config import Access
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import (
@@ -39,11 +39,11 @@ _STATUSES = {"active": True, "destroyed": False}
 _RETRY_AFTER_S = "5"
 
 
-class BrowserRoutes:
+class BrowserRoutes(RouteGroup):
     """The browser session endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
+        super().__init__(parts)
         self._code = CodeRunner(parts)
 
     def routes(self) -> list[Route]:

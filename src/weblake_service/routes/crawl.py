@@ -1,4 +1,4 @@
-"""POST /v2/crawl and GET /v2/crawl/active."""
+"""POST /v2/crawl, GET /v2/crawl/active and POST /v2/crawl/params-preview."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from starlette.routing import BaseRoute, Route
 
 from weblake.api import options
 from weblake_service.clock import iso
-from weblake_service.components import ServiceComponents, requester
+from weblake_service.components import RouteGroup, ServiceComponents, requester
 from weblake_service.config import Access
-from weblake_service.feature_checks import check_crawl_options, check_page_options
+from weblake_service.feature_checks import check_crawl_options, check_page_options, not_configured
 from weblake_service.jobs import job_records
 from weblake_service.jobs.crawl import DEFAULT_LIMIT
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.llm.crawl_params import generate
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import bad_request, encode, json_response
+from weblake_service.responses import bad_request, encode, json_response, read_object
 from weblake_service.routes.idempotency import IdempotencyTicket
-from weblake_service.routes.job_starts import record_and_launch
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
     check_queue,
@@ -31,6 +30,7 @@ from weblake_service.routes.request_options import (
     read_options,
     read_target,
     read_webhook,
+    record_and_launch,
     run_once,
 )
 from weblake_service.store import accounts
@@ -40,11 +40,11 @@ from weblake_service.web.path_patterns import PathPatterns
 _NOT_STORED = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
 
 
-class CrawlRoutes:
+class CrawlRoutes(RouteGroup):
     """The crawl endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
+        super().__init__(parts)
         self._jobs = JobRoutes(parts, "crawl", "/v2/crawl")
 
     def routes(self) -> list[BaseRoute]:
@@ -52,6 +52,7 @@ class CrawlRoutes:
         return [
             Route("/v2/crawl", self.start, methods=["POST"]),
             Route("/v2/crawl/active", self.active, methods=["GET"]),
+            Route("/v2/crawl/params-preview", self.preview, methods=["POST"]),
             *self._jobs.routes(),
         ]
 
@@ -85,6 +86,18 @@ class CrawlRoutes:
             ]
 
         return json_response({"success": True, "crawls": await self._parts.store.read(work)})
+
+    async def preview(self, request: Request) -> Response:
+        """Return the options for POST /v2/crawl that match a prompt; starts no job and is free."""
+        parts = self._parts
+        body = await read_object(request, parts.config.max_body)
+        request_options = read_options(options.CrawlParamsPreviewRequest, body)
+        if parts.llm.missing:
+            raise not_configured("Crawl parameter preview", parts.llm.missing)
+        url = read_target(request_options["url"], parts.config)
+        parts.rate.take(requester(request).team)
+        found, _ = await generate(parts.llm.require("Crawl parameter preview"), url, str(request_options["prompt"]))
+        return json_response({"success": True, "data": {"url": url, **found}})
 
     async def _start(
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.components import ServiceComponents
+from weblake_service.components import RouteGroup
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options, not_configured
 from weblake_service.jobs.extract import DEFAULT_PAGES, MAX_PAGES
@@ -26,11 +26,8 @@ from weblake_service.routes.target_urls import split_urls, target_error
 _NOT_STORED = frozenset({"webhook", "scrape_options", "origin", "integration", "urls"})
 
 
-class ExtractRoutes:
+class ExtractRoutes(RouteGroup):
     """The extract endpoints."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[Route]:
         """Return the routes."""

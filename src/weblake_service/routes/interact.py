@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from weblake.api import options
 from weblake_service.browser.chromium import require_browser
-from weblake_service.components import ServiceComponents, requester
+from weblake_service.components import RouteGroup, ServiceComponents, requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import not_configured
 from weblake_service.page.requested_formats import number
@@ -24,11 +24,11 @@ from weblake_service.sessions.sessions import LiveSession
 _DEFAULT_TIMEOUT_S = 30
 
 
-class InteractRoutes:
+class InteractRoutes(RouteGroup):
     """The interact endpoints."""
 
     def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
+        super().__init__(parts)
         self._code = CodeRunner(parts)
 
     def routes(self) -> list[Route]:

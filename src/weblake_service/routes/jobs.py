@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from weblake import aio
-from weblake_service.components import ServiceComponents, requester
+from weblake_service.components import RouteGroup, ServiceComponents, requester
 from weblake_service.jobs import job_records, job_status
 from weblake_service.responses import ErrorResponse, encoded_json_response, json_response, read_integer, read_job_id
 
@@ -23,11 +23,11 @@ _HOLD_S = 1.0
 _SEND_TIMEOUT_S = 60.0
 
 
-class JobRoutes:
+class JobRoutes(RouteGroup):
     """The endpoints of one kind of job."""
 
     def __init__(self, parts: ServiceComponents, kind: str, path: str) -> None:
-        self._parts = parts
+        super().__init__(parts)
         self._kind = kind
         self._path = path
 

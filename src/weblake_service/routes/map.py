@@ -11,26 +11,22 @@ from starlette.routing import Route
 
 from weblake import aio
 from weblake.api import options
-from weblake_service.components import ServiceComponents, requester
+from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response, read_object
 from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
 from weblake_service.routes.request_options import read_options, read_target
 from weblake_service.store import accounts, search_index
-from weblake_service.web.accept_language import languages_problem
-from weblake_service.web.countries import country_problem
+from weblake_service.web.location import country_problem, languages_problem
 from weblake_service.web.map_urls import Known, arrange, find_urls
 
 #: Price of one map in credits.
 _PRICE = 1
 
 
-class MapRoutes:
+class MapRoutes(RouteGroup):
     """The map endpoint."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[Route]:
         """Return the routes."""

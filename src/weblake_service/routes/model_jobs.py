@@ -22,7 +22,7 @@ from weblake_service.responses import (
     read_job_id,
 )
 from weblake_service.routes.idempotency import IdempotencyTicket
-from weblake_service.routes.job_starts import record_and_launch
+from weblake_service.routes.request_options import record_and_launch
 from weblake_service.store import accounts
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.components import ServiceComponents, requester
+from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
 from weblake_service.files.converter_pool import TEAM
@@ -24,6 +24,7 @@ from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.page_outcomes import Stored
 from weblake_service.jobs.scraper import ZERO_DATA_RETENTION_CREDITS, failure_record
 from weblake_service.llm import model_options, model_output
+from weblake_service.page.document import Page
 from weblake_service.page.requested_formats import format_names, left_out_warnings
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, json_response
@@ -31,7 +32,6 @@ from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
 from weblake_service.routes.request_options import page_price, read_options
 from weblake_service.routes.single_call import SinglePageCall
 from weblake_service.store import accounts
-from weblake_service.web.interface import ParsedFile
 
 #: Formats that are available only for web pages.
 _PAGE_ONLY_FORMATS = frozenset(["screenshot", "branding", "audio", "video", "changeTracking", "attributes"])
@@ -39,11 +39,8 @@ _PAGE_ONLY_FORMATS = frozenset(["screenshot", "branding", "audio", "video", "cha
 _DEFAULT_TIMEOUT_MS = 30_000
 
 
-class ParseRoutes:
+class ParseRoutes(RouteGroup):
     """The parse endpoints."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -115,7 +112,7 @@ class ParseRoutes:
 
 
 def _document(
-    call: SinglePageCall, page: ParsedFile, made: model_output.ModelOutput, request_options: Mapping[str, object]
+    call: SinglePageCall, page: Page, made: model_output.ModelOutput, request_options: Mapping[str, object]
 ) -> Stored:
     credits = page.credits + made.credits + (ZERO_DATA_RETENTION_CREDITS if call.private else 0)
     metadata = page.document.get("metadata")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from sqlite3 import Connection
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +18,7 @@ from weblake_service.jobs.scraper import LOCKDOWN_HIT_CREDITS, ZERO_DATA_RETENTI
 from weblake_service.llm import model_options
 from weblake_service.page_failure import PageFailure
 from weblake_service.rate_limit import rate_limited
-from weblake_service.responses import ErrorResponse, bad_request, encode, read_object
+from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response, read_object
 from weblake_service.routes.idempotency import KEEP_STARTS_S, IdempotencyTicket
 from weblake_service.routes.target_urls import read_target_url, target_error
 
@@ -152,3 +153,50 @@ def check_queue(waiting: int, more: int, plan: Plan, now: float) -> None:
             _QUEUE_RETRY_AFTER_S,
             now,
         )
+
+
+async def record_and_launch(parts: ServiceComponents, record: Callable[[Connection], tuple[str, bytes]]) -> Response:
+    """Record a job in one transaction, start it, and return the response.
+
+    Args:
+        parts: The service.
+        record: Writes the job and its idempotency record; returns the job's id and the encoded response.
+    """
+    job_id, encoded = await parts.store.write(record)
+    parts.delivery.wake()
+    await parts.jobs.launch(job_id)
+    return encoded_json_response(encoded)
+
+
+#: The query parameters of each GET route that has some, by path.
+_QUERIES = {
+    "/v2/batch/scrape/{id}": options.ChunkQuery,
+    "/v2/browser": options.BrowserFilter,
+    "/v2/crawl/{id}": options.ChunkQuery,
+    "/v2/team/activity": options.ActivityOptions,
+    "/v2/team/credit-usage/historical": options.UsageOptions,
+    "/v2/team/token-usage/historical": options.UsageOptions,
+}
+
+
+def check_query(request: Request, path: str) -> None:
+    """Check the parameter names of a query string against the contract; paths outside of the API are not checked.
+
+    Args:
+        request: The request.
+        path: The path of its route, such as `/v2/crawl/{id}`.
+
+    Raises:
+        ErrorResponse: 400 with the unknown name and the closest known one, or with a name that is given twice.
+    """
+    if not path.startswith("/v2/") or not request.query_params:
+        return
+    cls = _QUERIES.get(path) if request.method in ("GET", "HEAD") else None
+    if cls is None:
+        name = next(iter(request.query_params))
+        bad_request(f"{name[:60]!r} is not an option here: this address takes no query.")
+    with option_errors():
+        options.check_query_names(cls, request.query_params)
+    for name in request.query_params:
+        if len(request.query_params.getlist(name)) > 1:
+            bad_request(f"{name} is given more than once: give one value.")

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.components import ServiceComponents, requester
+from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
-from weblake_service.jobs import single_scrapes
+from weblake_service.jobs import job_records
 from weblake_service.jobs.job_run import is_service_failure
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.scraper import ScrapeContext, failure_record
@@ -28,11 +28,8 @@ from weblake_service.web.addresses import with_scheme
 _LOG = logging.getLogger("weblake.service")
 
 
-class ScrapeRoutes:
+class ScrapeRoutes(RouteGroup):
     """The scrape endpoints."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -48,7 +45,7 @@ class ScrapeRoutes:
     async def read(self, request: Request) -> Response:
         """Return a page that was scraped within the last day, in a single call or a job."""
         scrape_id, team, now = read_job_id(request), requester(request).team, self._parts.clock.now()
-        document = await self._parts.store.read(lambda db: single_scrapes.read(db, scrape_id, team, now))
+        document = await self._parts.store.read(lambda db: job_records.read_scrape(db, scrape_id, team, now))
         return json_response({"success": True, "data": msgspec.Raw(document)})
 
     async def _scrape(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:

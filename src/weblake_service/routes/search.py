@@ -11,10 +11,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake import aio
-from weblake_service.components import ServiceComponents
+from weblake_service.components import RouteGroup
 from weblake_service.config import Access, Plan
 from weblake_service.ids import scrape_id
-from weblake_service.jobs import job_records, single_scrapes
+from weblake_service.jobs import job_records
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.job_run import is_service_failure
 from weblake_service.jobs.page_outcomes import Failed
@@ -33,11 +33,8 @@ from weblake_service.web.redirect_chain import options_for
 _PRICE, _RESULTS_PER_PRICE = 2, 10
 
 
-class SearchRoutes:
+class SearchRoutes(RouteGroup):
     """The search endpoint."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -88,10 +85,7 @@ class SearchRoutes:
             )
             return found, whole, search_index.count(db, access.team)
 
-        store = self._parts.store
-        if await store.read(search_index.has_pending):
-            await store.write(search_index.index_pending)
-        found, whole, pages = await store.read(work)
+        found, whole, pages = await self._parts.store.read(work)
         if pages:
             known = "the one page" if pages == 1 else f"the {pages} pages"
             search_request.notes.insert(0, f"Searched {known} that this service scraped for this team, not the web.")
@@ -174,7 +168,7 @@ class SearchRoutes:
             for page in scraped:
                 page.keep(db, now)
             if search_request.private:
-                single_scrapes.store_private(db, access, search_id, credits, now, "search")
+                job_records.store_private(db, access, search_id, credits, now, "search")
                 if credits:
                     ticket.save_key_only(db)
                 return

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 
 import msgspec
 
@@ -15,19 +18,14 @@ from weblake_service.jobs.page_outcomes import Failed
 from weblake_service.jobs.scraper import Scraped
 from weblake_service.responses import bad_request
 from weblake_service.routes.request_options import read_options
-from weblake_service.store.search_index import SearchHit
-from weblake_service.store.search_query import (
-    MAX_WORDS,
-    SearchQuery,
-    read_query,
-    restrict_to_domains,
-    restrict_to_times,
-    restrict_to_type,
-)
+from weblake_service.store.search_index import MAX_WORDS, SearchHit, SearchQuery, read_query, restrict_to_domains
 
 #: The contract's default number of results.
 _DEFAULT_LIMIT, _DEFAULT_TIMEOUT_MS, _DEFAULT_COUNTRY = 10, 60_000, "US"
 _SOURCES = ("web", "images", "news")
+_RELATIVE_PERIOD = re.compile(r"qdr:([smhdwy]|n)(\d{0,4})", re.IGNORECASE)
+#: Seconds; a month and a year as search engines define them.
+_PERIOD_S = {"s": 1, "n": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "m": 31 * 86_400, "y": 366 * 86_400}
 
 
 @dataclass(slots=True)
@@ -134,8 +132,37 @@ def _time_filters(query: SearchQuery, given: Mapping[str, object], now: float) -
     of_source = (source.get("tbs") for source in _items(given.get("sources")) if isinstance(source, Mapping))
     for tbs in (given.get("tbs"), *of_source):
         if tbs:
-            newest = restrict_to_times(query, tbs, now) or newest
+            newest = _restrict_to_times(query, str(tbs), now) or newest
     return newest
+
+
+def _restrict_to_times(query: SearchQuery, tbs: str, now: float) -> bool:
+    """Restrict the query to pages stored in a period: `qdr:h`, `qdr:d3`, `cdr:1,cd_min:12/1/2026,cd_max:12/31/2026`.
+
+    Returns:
+        Whether the newest pages come first (`sbd:1`).
+    """
+    newest = False
+    for part in map(str.strip, tbs.split(",")):
+        name, _, value = part.partition(":")
+        if (age := _RELATIVE_PERIOD.fullmatch(part)) is not None:
+            query.narrow("stored >= ?", now - _PERIOD_S[age[1].lower()] * int(age[2] or 1))
+        elif name in ("cd_min", "cd_max") and (day := _day(value)) is not None:
+            query.narrow(*(("stored >= ?", day) if name == "cd_min" else ("stored < ?", day + 86_400)))
+        elif name == "sbd" and value in ("0", "1"):
+            newest = newest or value == "1"
+        elif part and part != "cdr:1":
+            bad_request(
+                f"tbs holds {part[:60]!r}: write qdr:h, d, w, m or y, or cdr:1,cd_min:M/D/YYYY,cd_max:M/D/YYYY."
+            )
+    return newest
+
+
+def _day(text: str) -> float | None:
+    """Return the beginning of a day in the form month/day/year; None for anything else."""
+    with suppress(ValueError):
+        return datetime.strptime(text, "%m/%d/%Y").replace(tzinfo=timezone.utc).timestamp()
+    return None
 
 
 def _category(query: SearchQuery, given: Mapping[str, object]) -> str | None:
@@ -144,7 +171,7 @@ def _category(query: SearchQuery, given: Mapping[str, object]) -> str | None:
     for name in names:
         if name != "pdf":
             raise not_configured(f"The category `{name[:50]}`", "a web search engine")
-        restrict_to_type(query, name)
+        query.narrow("(instr(kind, '/pdf') > 0 OR substr(key, -4) = '.pdf')")
     return names[0] if names else None
 
 

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from weblake_service.components import ServiceComponents
+from weblake_service.components import RouteGroup
 from weblake_service.responses import ErrorResponse, json_response, not_found
 from weblake_service.sessions import live_page
 from weblake_service.sessions.agent_commands import run_command
@@ -31,11 +31,8 @@ CONNECTED = WebSocketState.CONNECTED
 _CLOSE_TIMEOUT_S = 5.0
 
 
-class SessionConnections:
+class SessionConnections(RouteGroup):
     """The endpoints behind a session's URLs."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
-from weblake_service.jobs import job_records, single_scrapes
+from weblake_service.jobs import job_records
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.responses import ErrorResponse, encode, encoded_json_response
@@ -46,7 +46,7 @@ class SinglePageCall:
             if keep is not None:
                 keep(db, now)
             if self.private:
-                single_scrapes.store_private(db, self.access, self.id, page.credits, now, self.kind)
+                job_records.store_private(db, self.access, self.id, page.credits, now, self.kind)
                 self.ticket.save_key_only(db)
                 return
             job_records.store_single(db, self._job(now), page)
@@ -61,11 +61,11 @@ class SinglePageCall:
 
         def work(db: Connection) -> None:
             if self.private:
-                single_scrapes.store_private(db, self.access, self.id, failure.credits, now, self.kind)
+                job_records.store_private(db, self.access, self.id, failure.credits, now, self.kind)
                 if failure.credits:
                     self.ticket.save_key_only(db)
                 return
-            single_scrapes.store_failed(db, self._job(now), failure)
+            job_records.store_failed(db, self._job(now), failure)
             self.ticket.save(db, refusal.status, encode(refusal.body()))
 
         await parts.store.write(work)

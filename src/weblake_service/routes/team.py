@@ -9,17 +9,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake_service.clock import iso
-from weblake_service.components import ServiceComponents, requester
+from weblake_service.components import RouteGroup, requester
 from weblake_service.jobs import job_records
 from weblake_service.responses import json_response, read_boolean, read_integer
 from weblake_service.store import accounts
 
 
-class TeamRoutes:
+class TeamRoutes(RouteGroup):
     """The reports of a team's usage."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
 
     def routes(self) -> list[Route]:
         """Return the routes."""

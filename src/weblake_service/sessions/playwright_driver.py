@@ -151,7 +151,7 @@ class PlaywrightDriver:
         assert browser is not None
         assert self._playwright is not None
         engine = PlaywrightBrowser(self._playwright, browser)
-        pooled = PooledContext(engine, context, live.session.egress_proxy, live.spec.access.team, live.spec.settings)
+        pooled = PooledContext(engine, context, live.session.egress_proxy, live.spec.settings)
         plain = {**options, "formats": ["rawHtml"]}
         try:
             if private.login and not private.headers and context.pages:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from weblake import aio
 from weblake_service.llm import prompts
-from weblake_service.llm.interface import Message, Model
+from weblake_service.llm.interface import Message
+from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.llm.query import json_of
 from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.page_actions import PageActionError, acting_on
@@ -83,7 +84,7 @@ class _Step:
 
 
 async def follow_prompt(
-    model: Model, driver: PlaywrightDriver, live: LiveSession, prompt: str, timeout_s: float
+    model: OpenAIEndpoint, driver: PlaywrightDriver, live: LiveSession, prompt: str, timeout_s: float
 ) -> PromptResult | None:
     """Follow a prompt in a session; return None if it was not finished in time.
 
@@ -100,7 +101,7 @@ async def follow_prompt(
         raise PageFailure("BROWSER_FAILED", f"The browser of the session failed: {error}", status=502) from error
 
 
-async def _run_steps(model: Model, driver: PlaywrightDriver, live: LiveSession, prompt: str) -> PromptResult:
+async def _run_steps(model: OpenAIEndpoint, driver: PlaywrightDriver, live: LiveSession, prompt: str) -> PromptResult:
     done: list[_Step] = []
     while True:
         # A click may have opened another page, so the active page is determined again.
@@ -144,7 +145,9 @@ def _check_web_url(url: str) -> str:
     return url
 
 
-def _messages(model: Model, url: str, prompt: str, shown: str, done: list[_Step], *, last: bool) -> list[Message]:
+def _messages(
+    model: OpenAIEndpoint, url: str, prompt: str, shown: str, done: list[_Step], *, last: bool
+) -> list[Message]:
     mark = prompts.new_delimiter()
     messages = prompts.task_messages(_TASK, wish=prompt, mark=mark)
     for step in done[-_RESENT_STEPS:]:

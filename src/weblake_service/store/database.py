@@ -134,10 +134,6 @@ class Store:
         for pragma in ("page_size=16384", "journal_mode=WAL", "synchronous=FULL", "temp_store=MEMORY"):
             self._writer.execute(f"PRAGMA {pragma}")
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
-        while version in schema.MIGRATIONS:
-            step = f"BEGIN; {schema.MIGRATIONS[version]} PRAGMA user_version={version + 1}; COMMIT;"
-            self._writer.executescript(step)
-            version += 1
         if version == schema.VERSION:
             return
         (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-#: Increased when a table changes; a database whose version has no migration in `MIGRATIONS` is refused.
-VERSION = 5
+#: Increased when a table changes; a database of another version is refused.
+VERSION = 6
 
 #: Tables that a reset empties; keys and the clock are kept.
 DATA_TABLES = (
     "jobs", "pages", "documents", "page_errors", "robots_blocked", "usage", "activity", "replays", "deliveries",
     "past_deliveries", "page_cache", "profiles", "page_history", "tracked_crawls", "counters", "model_work",
-    "browser_sessions",
+    "browser_sessions", "search_pages", "search_words",
 )  # fmt: skip
 
-_MODEL_WORK = """
-CREATE TABLE model_work (                -- steps of running jobs of a language model, and at place 0 their results
-    job TEXT NOT NULL, place INTEGER NOT NULL, body BLOB NOT NULL,
-    PRIMARY KEY (job, place)
-) WITHOUT ROWID;
-"""
-_PROFILES = """
-CREATE TABLE profiles (                  -- what browsers keep between scrapes: cookies and storage as JSON
-    team TEXT NOT NULL, name TEXT NOT NULL, saved REAL NOT NULL, state BLOB NOT NULL,
-    PRIMARY KEY (team, name)
-) WITHOUT ROWID;
-"""
-_BROWSER_SESSIONS = """
-CREATE TABLE browser_sessions (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE, team TEXT NOT NULL, key_name TEXT NOT NULL,
-    scrape TEXT,                         -- the scrape whose page it goes on with; NULL for a session of its own
-    streamed INTEGER NOT NULL,
-    created REAL NOT NULL,
-    expires REAL NOT NULL,
-    used REAL NOT NULL,                  -- when it was last used, and when it was last known to live
-    seen REAL NOT NULL,
-    ended REAL,
-    credits INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX browser_sessions_of_team ON browser_sessions (team, seq);
-CREATE INDEX browser_sessions_of_scrape ON browser_sessions (scrape) WHERE scrape IS NOT NULL;
-"""
-_PAGE_PRICE = "ALTER TABLE jobs ADD COLUMN page_price INTEGER NOT NULL DEFAULT 1;"
-#: The migrations from one version to the next; older databases are refused.
-MIGRATIONS = {2: _MODEL_WORK + _PROFILES, 3: _BROWSER_SESSIONS, 4: _PAGE_PRICE}
-
-SCHEMA = (
-    """
+SCHEMA = """
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY,
     kind TEXT NOT NULL,                  -- batch_scrape, crawl, scrape, …
@@ -152,32 +119,43 @@ CREATE TABLE page_history (              -- the last version of each page whose 
 CREATE TABLE tracked_crawls (key BLOB PRIMARY KEY, began REAL NOT NULL); -- the last one that saw its whole site
 
 CREATE TABLE search_pages (              -- what each team can search; see search_index.py
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY,              -- the rowid in search_words
     team TEXT NOT NULL,
     key TEXT NOT NULL,                   -- the URL without what makes no other page of it
-    url TEXT NOT NULL,
     host TEXT NOT NULL,                  -- without "www."
     port INTEGER,
     kind TEXT NOT NULL,                  -- content type
-    title TEXT NOT NULL,
-    description TEXT NOT NULL,
     stored REAL NOT NULL,
-    digest BLOB NOT NULL,
-    text BLOB NOT NULL,                  -- compressed
     UNIQUE (team, key)
 );
 CREATE INDEX search_pages_age ON search_pages (stored);
-CREATE TABLE search_waiting (id INTEGER PRIMARY KEY); -- pages whose words are not in the index yet
 CREATE VIRTUAL TABLE search_words USING fts5(
-    title, description, text, url, content='',
-    tokenize="porter unicode61 remove_diacritics 2 categories 'L* N* Co M*'"
+    title, description, text, url, tokenize="porter unicode61 remove_diacritics 2 categories 'L* N* Co M*'"
 );
 
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE api_keys (digest TEXT PRIMARY KEY, name TEXT NOT NULL, team TEXT NOT NULL);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE model_work (                -- steps of running jobs of a language model, and at place 0 their results
+    job TEXT NOT NULL, place INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (job, place)
+) WITHOUT ROWID;
+CREATE TABLE profiles (                  -- what browsers keep between scrapes: cookies and storage as JSON
+    team TEXT NOT NULL, name TEXT NOT NULL, saved REAL NOT NULL, state BLOB NOT NULL,
+    PRIMARY KEY (team, name)
+) WITHOUT ROWID;
+CREATE TABLE browser_sessions (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE, team TEXT NOT NULL, key_name TEXT NOT NULL,
+    scrape TEXT,                         -- the scrape whose page it goes on with; NULL for a session of its own
+    streamed INTEGER NOT NULL,
+    created REAL NOT NULL,
+    expires REAL NOT NULL,
+    used REAL NOT NULL,                  -- when it was last used, and when it was last known to live
+    seen REAL NOT NULL,
+    ended REAL,
+    credits INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX browser_sessions_of_team ON browser_sessions (team, seq);
+CREATE INDEX browser_sessions_of_scrape ON browser_sessions (scrape) WHERE scrape IS NOT NULL;
 """
-    + _MODEL_WORK
-    + _PROFILES
-    + _BROWSER_SESSIONS
-)

@@ -1,34 +1,47 @@
-"""Full-text index of the pages that a team scraped.
+"""Full-text index of the pages that a team scraped, in an FTS5 table of SQLite.
 
-Each team and page has one row and one entry of the full-text index: pages of one team are invisible to others. The
-index itself contains no text (the row does, compressed), so an entry is removed by the words that it was added with.
+Each team and page has one row in `search_pages` and one, with the same id, in `search_words`: pages of one team are
+invisible to others.
 """
 
 from __future__ import annotations
 
-import hashlib
-import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from sqlite3 import Connection, Row
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from sqlite3 import Connection
 from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser
 
 from weblake_service.page.parser_limits import limit_nesting
-from weblake_service.store.search_query import SearchQuery
-from weblake_service.store.search_text import MAX_CHARS, beginning, best_passage, index_text, plain_text
+from weblake_service.responses import bad_request
 from weblake_service.web.canonical_urls import canonical_key, site_of, split
 
+#: Maximum characters of one page that are searchable, of its HTML if it has no markdown, and maximum words of a query.
+MAX_CHARS, _MAX_HTML_CHARS, MAX_WORDS = 200_000, 1 << 20, 32
 #: Options whose pages are private to the request.
 _PRIVATE_OPTIONS = ("headers", "lockdown", "zero_data_retention", "actions", "profile")
-#: Weights of a word in title, description, text and URL.
-_WEIGHTS = "8.0, 3.0, 1.0, 2.0"
-_MAX_HTML_CHARS = 1 << 20
-#: Number of pages that are indexed together, which halves the cost of indexing them one by one.
-_INDEX_BATCH = 32
 _GONE_STATUSES = (404, 410)
-_NO_TEXT = zlib.compress(b"", 1)
+#: Link targets and marks of markdown, which are no text.
+_MARKUP = re.compile(r"(?<=\])\([^()\n]*\)|!?\[|\]|[*`|#>]+|-{3,}")
+#: Characters of scripts that do not separate words: Thai, Lao, Burmese, Khmer, Japanese, Chinese, Korean.
+_UNSPACED = re.compile(
+    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+    "\uf900-\ufaff\U00020000-\U0003ffff])"
+)
+#: Stands around each of these characters in the index, so that it is a word; it has no width.
+_BOUNDARY = "\u200b"
+#: A word or a phrase of a query, with the sign before it that excludes it.
+_TERM = re.compile(r'(-?)(site:(?=[^\s"]))?(?:"([^"]*)"?|([^\s"]+))')
+#: Weights of title, description, text and URL.
+_RANK = "bm25(search_words, 8.0, 3.0, 1.0, 2.0)"
+#: Marks a searched word in a text; not `snippet`, which takes quadratic time where a page has one word very often.
+_FOUND = "\x02"
+_MARKED = f"highlight(search_words, 2, '{_FOUND}', '')"
+#: Characters of a passage, and of them before the first searched word.
+_PASSAGE_CHARS, _BEFORE_CHARS = 300, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +50,15 @@ class IndexEntry:
 
     team: str
     key: str
-    url: str
-    title: str
-    description: str
-    kind: str
-    text: bytes
-    #: Whether the page was fetched now, and completely; a cached page does not replace an existing entry.
-    fresh: bool
+    url: str = ""
+    title: str = ""
+    description: str = ""
+    kind: str = ""
+    text: str = ""
+    #: Whether the page was fetched now, and completely; any other one does not replace an existing entry.
+    fresh: bool = True
     #: Whether the page no longer exists.
     gone: bool = False
-
-    @property
-    def digest(self) -> bytes:
-        """Return a hash that is equal for two scrapes with the same content."""
-        parts = (self.url, self.title, self.description, self.kind, self.text)
-        packed = b"\0".join(one if isinstance(one, bytes) else one.encode("utf-8", "replace") for one in parts)
-        return hashlib.blake2b(packed, digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,85 @@ class SearchHit:
     description: str
     #: The passage with the searched words; for a search without words, the beginning of the text.
     passage: str
+
+
+@dataclass(slots=True)
+class SearchQuery:
+    """A parsed query: what pages must contain, and conditions on their rows, with their parameters."""
+
+    #: FTS expressions, each with its alternatives.
+    words: list[str] = field(default_factory=list)
+    excluded: list[str] = field(default_factory=list)
+    where: list[str] = field(default_factory=list)
+    values: list[object] = field(default_factory=list)
+    #: Whether words were omitted because there were too many.
+    cut: bool = False
+
+    def narrow(self, condition: str, *values: object) -> None:
+        """Add a condition."""
+        self.where.append(condition)
+        self.values += values
+
+
+def read_query(text: str) -> SearchQuery:
+    """Parse a query: words, "phrases", OR, -without, site:.
+
+    User input is never FTS syntax: words become quoted phrases, everything else a parameter.
+
+    Raises:
+        ErrorResponse: 400; it is blank, or a site is not a domain.
+    """
+    if not text.strip():
+        bad_request("query is empty: name at least one word or operator, such as site:example.com.")
+    query, either = SearchQuery(), False
+    sites: list[str] = []
+    for minus, site, quoted, bare in _TERM.findall(text.encode("utf-8", "replace").decode()):
+        phrase = _phrase(quoted or bare)
+        if site and minus:
+            restrict_to_domains(query, [quoted or bare], without=True)
+        elif site:
+            sites.append(quoted or bare)
+        elif bare == "OR" and not minus:
+            either = True
+            continue
+        elif phrase and len(query.words) + len(query.excluded) >= MAX_WORDS:
+            query.cut = True
+        elif phrase and minus:
+            query.excluded.append(phrase)
+        elif phrase and either and query.words:
+            query.words[-1] += f" OR {phrase}"
+        elif phrase:
+            query.words.append(phrase)
+        either = False
+    restrict_to_domains(query, sites)
+    return query
+
+
+def restrict_to_domains(query: SearchQuery, domains: Iterable[object], *, without: bool = False) -> None:
+    """Restrict the query to these domains and their subdomains, or exclude them; each may have a port and a path.
+
+    Raises:
+        ErrorResponse: 400; a value is not a domain.
+    """
+    conditions: list[str] = []
+    values: list[object] = []
+    for domain in map(str, domains):
+        try:
+            parts = urlsplit(domain if "://" in domain else f"//{domain}")
+            name, port = (parts.hostname or "").strip(".").removeprefix("*.").removeprefix("www."), parts.port
+            host = name.encode("idna").decode("ascii")
+        except ValueError:
+            host = ""
+        if not host:
+            bad_request(f"{domain[:100]!r} is no domain: write it like example.com.")
+        path = parts.path.rstrip("/*")
+        conditions.append(
+            "(substr('.' || host, ?) = ? AND coalesce(?, port, 0) = coalesce(port, 0)"
+            " AND substr(key, instr(substr(key, 3), '/') + 2, ?) = ?)"
+        )
+        values += [-len(host) - 1, f".{host}", port, len(path), path]
+    if conditions:
+        query.narrow(f"{'NOT ' if without else ''}({' OR '.join(conditions)})", *values)
 
 
 def entry(
@@ -83,76 +168,49 @@ def entry(
     status = metadata.get("statusCode")
     key = canonical_key(parts, similar=True, ignore_query=False)
     if status in _GONE_STATUSES:
-        return IndexEntry(team, key, "", "", "", "", b"", fresh, gone=True) if fresh else None
+        return IndexEntry(team, key, gone=True) if fresh else None
     if not isinstance(status, int) or not 200 <= status < 300:
         return None
     kind = _single_line(metadata.get("contentType")).partition(";")[0].strip().lower()
+    text = _indexed(_text(document, kind, options))
     return IndexEntry(
         team,
         key,
         final_url,
-        _single_line(metadata.get("title")),
-        _single_line(metadata.get("description")),
+        _indexed(_single_line(metadata.get("title"))),
+        _indexed(_single_line(metadata.get("description"))),
         kind,
-        zlib.compress(_text(document, kind, options).encode("utf-8", "replace"), 1),
-        # A partial page is indexed if there is no entry yet, but does not replace a complete one.
-        fresh and not options.get("include_tags"),
+        text,
+        # A partial page, or one without text, is indexed if there is no entry yet.
+        fresh and bool(text) and not options.get("include_tags"),
     )
 
 
 def store(db: Connection, new: IndexEntry, at: float) -> None:
     """Store a page in the index, replacing the team's earlier entry; called in the transaction that stores the page."""
-    old = db.execute("SELECT * FROM search_pages WHERE team = ? AND key = ?", (new.team, new.key)).fetchone()
-    if new.gone:
-        if old is not None:
-            _drop(db, old)
+    old = db.execute("SELECT id FROM search_pages WHERE team = ? AND key = ?", (new.team, new.key)).fetchone()
+    if old is not None and not new.fresh:
         return
     if old is not None:
-        if not new.fresh:
-            return
-        if new.text == _NO_TEXT != old["text"] or old["digest"] == new.digest:
-            # A scrape that returns links only does not delete the indexed text.
-            db.execute("UPDATE search_pages SET stored = ? WHERE id = ?", (at, old["id"]))
-            return
-        _drop(db, old)
+        _drop(db, old["id"])
+    if new.gone:
+        return
     parts = urlsplit(f"//{site_of(urlsplit(new.url))}")
     place = db.execute(
-        "INSERT INTO search_pages (team, key, url, host, port, kind, title, description, stored, digest, text)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            new.team, new.key, new.url, parts.hostname or "", parts.port, new.kind, new.title, new.description, at,
-            new.digest, new.text,
-        ),
-    ).lastrowid  # fmt: skip
-    db.execute("INSERT INTO search_waiting VALUES (?)", (place,))
-    (waiting,) = db.execute("SELECT count(*) FROM search_waiting").fetchone()
-    if waiting >= _INDEX_BATCH:
-        index_pending(db)
-
-
-def index_pending(db: Connection) -> None:
-    """Index the words of the pending pages; `search` finds indexed pages only."""
-    for row in db.execute("SELECT * FROM search_pages WHERE id IN (SELECT id FROM search_waiting)").fetchall():
-        _words(db, "INSERT INTO search_words (rowid, title, description, text, url) VALUES (?, ?, ?, ?, ?)", row)
-    db.execute("DELETE FROM search_waiting")
-
-
-def has_pending(db: Connection) -> bool:
-    """Return whether pages wait to be indexed."""
-    return db.execute("SELECT 1 FROM search_waiting LIMIT 1").fetchone() is not None
+        "INSERT INTO search_pages (team, key, host, port, kind, stored) VALUES (?, ?, ?, ?, ?, ?)",
+        (new.team, new.key, parts.hostname or "", parts.port, new.kind, at),
+    ).lastrowid
+    db.execute(
+        "INSERT INTO search_words (rowid, title, description, text, url) VALUES (?, ?, ?, ?, ?)",
+        (place, new.title, new.description, new.text, new.url),
+    )
 
 
 def evict(db: Connection, max_pages: int) -> None:
     """Delete the oldest entries beyond a number."""
-    for old in db.execute("SELECT * FROM search_pages ORDER BY stored DESC LIMIT -1 OFFSET ?", (max_pages,)).fetchall():
-        _drop(db, old)
-
-
-def clear(db: Connection) -> None:
-    """Empty the index."""
-    db.execute("DELETE FROM search_pages")
-    db.execute("DELETE FROM search_waiting")
-    db.execute("INSERT INTO search_words (search_words) VALUES ('delete-all')")
+    rows = db.execute("SELECT id FROM search_pages ORDER BY stored DESC LIMIT -1 OFFSET ?", (max_pages,))
+    for old in rows.fetchall():
+        _drop(db, old["id"])
 
 
 def count(db: Connection, team: str) -> int:
@@ -168,14 +226,14 @@ def search(
 
     If no page has all words, pages with some of them are returned. Pages of equal rank are sorted by URL.
     """
-    if query.matches_nothing:
+    if not (query.words or query.excluded or query.where):
         return [], True
-    rows = _select(db, team, query, limit, query.expression(), newest=newest)
-    whole = True
-    if not rows and query.any_word_expression:
-        rows = _select(db, team, query, limit, query.expression(every=False), newest=newest)
-        whole = not rows
-    return [_to_hit(row, query) for row in rows], whole
+    words = [f"({one})" for one in query.words]
+    found = _select(db, team, query, limit, " AND ".join(words), newest=newest)
+    if found or len(words) < 2:
+        return found, True
+    found = _select(db, team, query, limit, " OR ".join(words), newest=newest)
+    return found, not found
 
 
 def titles_of_hosts(db: Connection, team: str, hosts: frozenset[str]) -> dict[str, tuple[str, str]]:
@@ -183,69 +241,84 @@ def titles_of_hosts(db: Connection, team: str, hosts: frozenset[str]) -> dict[st
     found = {}
     for host in sorted({urlsplit(f"//{host}").hostname or "" for host in hosts}):
         rows = db.execute(
-            "SELECT key, title, description FROM search_pages WHERE team = ? AND substr('.' || host, ?) = ?",
+            "SELECT key, title, description FROM search_pages JOIN search_words ON search_words.rowid = id"
+            " WHERE team = ? AND substr('.' || host, ?) = ?",
             (team, -len(host) - 1, f".{host}"),
         )
-        found.update({row["key"]: (row["title"], row["description"]) for row in rows})
+        found.update({row["key"]: (_shown(row["title"]), _shown(row["description"])) for row in rows})
     return found
 
 
-def _select(db: Connection, team: str, query: SearchQuery, limit: int, expression: str, *, newest: bool) -> list[Row]:
+def _select(
+    db: Connection, team: str, query: SearchQuery, limit: int, expression: str, *, newest: bool
+) -> list[SearchHit]:
     where, values = ["team = ?", *query.where], [team, *query.values]
+    if query.excluded:
+        where.append("id NOT IN (SELECT rowid FROM search_words WHERE search_words MATCH ?)")
+        values.append(" OR ".join(query.excluded))
     if expression:
-        source = "search_words JOIN search_pages ON search_pages.id = search_words.rowid"
         where.append("search_words MATCH ?")
         values.append(expression)
-        order = f"bm25(search_words, {_WEIGHTS})"
-    else:
-        source, order = "search_pages", "stored DESC"
-        if query.excluded:
-            where.append("id NOT IN (SELECT rowid FROM search_words WHERE search_words MATCH ?)")
-            values.append(" OR ".join(query.excluded))
-    if newest:
-        order = "stored DESC"
-    # Texts are read only for the returned pages, not for all matches.
-    best = f"SELECT id FROM {source} WHERE {' AND '.join(where)} ORDER BY {order}, search_pages.url LIMIT ?"  # noqa: S608
-    ids = [row["id"] for row in db.execute(best, (*values, limit)).fetchall()]
-    return [db.execute("SELECT * FROM search_pages WHERE id = ?", (one,)).fetchone() for one in ids]
-
-
-def _to_hit(row: Row, query: SearchQuery) -> SearchHit:
-    text = zlib.decompress(row["text"]).decode()
-    return SearchHit(row["url"], row["title"], row["description"], best_passage(text, query.sought) or beginning(text))
-
-
-def _drop(db: Connection, old: Row) -> None:
-    db.execute("DELETE FROM search_pages WHERE id = ?", (old["id"],))
-    if db.execute("DELETE FROM search_waiting WHERE id = ?", (old["id"],)).rowcount:
-        return
-    _words(
-        db,
-        "INSERT INTO search_words (search_words, rowid, title, description, text, url)"
-        " VALUES ('delete', ?, ?, ?, ?, ?)",
-        old,
+    order = "stored DESC" if newest or not expression else _RANK
+    rows = db.execute(
+        f"SELECT url, title, description, {_MARKED if expression else 'text'} AS text"  # noqa: S608
+        " FROM search_words JOIN search_pages ON id = search_words.rowid"
+        f" WHERE {' AND '.join(where)} ORDER BY {order}, url LIMIT ?",
+        (*values, limit),
     )
+    return [
+        SearchHit(row["url"], _shown(row["title"]), _shown(row["description"]), _passage(row["text"])) for row in rows
+    ]
 
 
-def _words(db: Connection, sql: str, row: Row) -> None:
-    text = zlib.decompress(row["text"]).decode()
-    db.execute(sql, (row["id"], index_text(row["title"]), index_text(row["description"]), index_text(text), row["url"]))
+def _drop(db: Connection, place: int) -> None:
+    db.execute("DELETE FROM search_pages WHERE id = ?", (place,))
+    db.execute("DELETE FROM search_words WHERE rowid = ?", (place,))
+
+
+def _phrase(text: str) -> str:
+    """Return a searched text as a quoted FTS expression; empty if it has no word."""
+    text = _indexed(text).replace('"', " ").replace("\0", " ")
+    return f'"{text}"' if any(unicodedata.category(letter)[0] in "LN" for letter in text) else ""
+
+
+def _indexed(text: str) -> str:
+    """Return text as the index holds it."""
+    if text.isascii():
+        return text
+    return _UNSPACED.sub(rf"{_BOUNDARY}\1{_BOUNDARY}", unicodedata.normalize("NFKC", text))
+
+
+def _shown(text: str) -> str:
+    """Return text of the index in one line."""
+    return " ".join(text.replace(_BOUNDARY, "").split())
+
+
+def _passage(text: str) -> str:
+    """Return the text around its first searched word, or its beginning, in one line, cut at word boundaries."""
+    start = max(0, text.find(_FOUND) - _BEFORE_CHARS)
+    window = text[start : start + 4 * _PASSAGE_CHARS]
+    line = _shown(window.replace(_FOUND, ""))
+    if start:
+        line = f"… {line.partition(' ')[2] or line}"
+    if len(line) <= _PASSAGE_CHARS:
+        return line
+    cut = line[:_PASSAGE_CHARS]
+    return f"{cut.rpartition(' ')[0] if ' ' in cut[_PASSAGE_CHARS // 2 :] else cut} …"
 
 
 def _text(document: Mapping[str, object], kind: str, options: Mapping[str, object]) -> str:
     """Return the text of a page from any requested format; an unconverted file has none."""
     if options.get("parsers") == [] and not kind.startswith(("text/", "application/xhtml")):
         return ""
-    markdown = document.get("markdown")
-    if isinstance(markdown, str):
-        return plain_text(markdown)
-    for name in ("html", "rawHtml"):
-        html = document.get(name)
-        if isinstance(html, str):
-            tree = LexborHTMLParser(limit_nesting(html[:_MAX_HTML_CHARS], always_scan=True))
-            tree.strip_tags(["script", "style", "noscript", "template"])
-            return tree.body.text(separator=" ")[:MAX_CHARS] if tree.body is not None else ""
-    return ""
+    text = ""
+    if isinstance(markdown := document.get("markdown"), str):
+        text = _MARKUP.sub(" ", markdown[: 2 * MAX_CHARS])
+    elif isinstance(html := document.get("html") or document.get("rawHtml"), str):
+        tree = LexborHTMLParser(limit_nesting(html[:_MAX_HTML_CHARS], always_scan=True))
+        tree.strip_tags(["script", "style", "noscript", "template"])
+        text = tree.body.text(separator=" ") if tree.body is not None else ""
+    return text[:MAX_CHARS].encode("utf-8", "replace").decode()
 
 
 def _single_line(value: object) -> str:

@@ -1,30 +1,30 @@
-"""The implementation of `interface.Web` over HTTP and the scrape browser."""
+"""The access of jobs and routes to the web, over HTTP and the scrape browser; tests substitute it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from weblake_service.browser.browser_identity import BrowserIdentity
+from weblake_service.browser.context_settings import BrowserIdentity
 from weblake_service.browser.rendering_options import needs_browser_for_formats_only, requested_captures
 from weblake_service.browser.scrape_browser import ScrapeBrowser
 from weblake_service.config import ServiceConfig
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.upload import Upload
-from weblake_service.page.document import Page, page_of_upload, scrape
+from weblake_service.page.document import Page, page_of_upload
 from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.accept_language import with_accept_language
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.frontier import Frontier
-from weblake_service.web.interface import CrawlQueue
-from weblake_service.web.recorded_responses import AnsweredPage, RecordingFetcher, ReplayFetcher, scrape_with
+from weblake_service.web.location import with_accept_language
+from weblake_service.web.response_pages import make_page
 from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls
 
 
 class HttpWeb:
-    """Fetches from the network; created and used on one event loop."""
+    """Fetches from the network; created and used on one event loop. What has no page raises PageFailure."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self._fetcher = Fetcher(allow_private=config.allow_private)
@@ -32,13 +32,20 @@ class HttpWeb:
         self._robots = RobotsRules(self._fetcher, self._converters)
         self._browsers = ScrapeBrowser(allow_private=config.allow_private, max_pages=config.max_browser_pages)
 
-    async def scrape(self, url: str, options: Mapping[str, object]) -> AnsweredPage:
+    async def scrape(self, url: str, options: Mapping[str, object]) -> Page:
         """Fetch a page and return it as a document."""
-        return await scrape_with(
-            url, with_accept_language(options), RecordingFetcher(self._fetcher), self._make, self._converters
+        options, until = with_accept_language(options), _until(options)
+        headers = options.get("headers")
+        fetched = await self._fetcher.get(
+            url,
+            headers={str(k): str(v) for k, v in headers.items()} if isinstance(headers, Mapping) else None,
+            timeout_s=number(options.get("timeout"), 60_000) / 1000,
+            verify=options.get("skip_tls_verification") is False,
+            refresh=True,
         )
+        return replace(await make_page(fetched, url, options, self._converters, until), fetched=fetched)
 
-    async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> AnsweredPage:
+    async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> Page:
         """Load a page in a browser and return it as a document; what the browser cannot read is fetched instead."""
         try:
             visited = await self._browsers.render(url, options, visitor)
@@ -46,19 +53,16 @@ class HttpWeb:
             if not failure.reached or not needs_browser_for_formats_only(options):
                 raise
             page = await self.scrape(url, {**options, "timeout": min(number(options.get("timeout"), 60_000), 10_000)})
-            failures = page.failures | dict.fromkeys(requested_captures(options), failure)
+            failures = {**page.failures, **dict.fromkeys(requested_captures(options), failure)}
             return replace(page, fetched=None, failures=failures)
         if visited.fetched is None:
             return await self.scrape(url, options)
-        page = await scrape_with(url, options, ReplayFetcher(visited.fetched), self._make, self._converters)
+        page = await self.remake(url, options, visited.fetched)
         return replace(page, fetched=visited.fetched, profile=visited.profile)
 
-    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> AnsweredPage:
+    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> Page:
         """Make a document from an earlier response of a URL."""
-        return await scrape_with(url, options, ReplayFetcher(fetched), self._make, self._converters)
-
-    async def _make(self, url: str, options: Mapping[str, object], fetcher: Fetcher) -> Page:
-        return await scrape(url, options, fetcher=fetcher, converters=self._converters)
+        return await make_page(fetched, url, options, self._converters, _until(options))
 
     async def parse(self, read: Callable[[], Upload], options: Mapping[str, object], timeout_s: float) -> Page:
         """Make a document from an uploaded file."""
@@ -82,7 +86,7 @@ class HttpWeb:
             url, fetcher=self._fetcher, robots=self._robots, converters=self._converters, limit=limit
         )
 
-    def frontier(self, url: str, options: Mapping[str, object]) -> CrawlQueue:
+    def frontier(self, url: str, options: Mapping[str, object]) -> Frontier:
         """Return the frontier of a crawl."""
         return Frontier(url, options, self._converters)
 
@@ -100,3 +104,8 @@ class HttpWeb:
         await self._browsers.aclose()
         await self._converters.aclose()
         await self._fetcher.aclose()
+
+
+def _until(options: Mapping[str, object]) -> float:
+    """Return the monotonic time at which the timeout of a page ends."""
+    return time.monotonic() + number(options.get("timeout"), 60_000) / 1000

@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from weblake import aio
-from weblake_service.jobs.page_fetcher import FreshPage
+from weblake_service.page.document import Page
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.canonical_urls import canonical_key, site_of, split, url_to_visit
-from weblake_service.web.interface import Web
+from weblake_service.web.http_web import HttpWeb
 
 #: Default maximum of URLs that a map returns.
 DEFAULT_LIMIT = 5000
@@ -42,7 +42,7 @@ class SiteUrls:
     warning: str = ""
 
 
-async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
+async def find_urls(web: HttpWeb, url: str, mode: str) -> SiteUrls:
     """Return the URLs in a site's sitemaps and on its page.
 
     Args:
@@ -122,8 +122,8 @@ def _belongs(parts: SplitResult, hosts: Iterable[str], *, subdomains: bool) -> b
 
 
 async def _fetch_page_and_sitemaps(
-    web: Web, url: str, mode: str
-) -> tuple[FreshPage | PageFailure | None, tuple[list[str], str]]:
+    web: HttpWeb, url: str, mode: str
+) -> tuple[Page | PageFailure | None, tuple[list[str], str]]:
     """Return the page and the sitemap URLs, read concurrently; the page is None if only the sitemaps are requested."""
     if mode == "only":
         return None, await web.sitemap(url, _MAX_URLS)
@@ -134,14 +134,14 @@ async def _fetch_page_and_sitemaps(
     return page, listed
 
 
-async def _page(web: Web, url: str) -> FreshPage | PageFailure:
+async def _page(web: HttpWeb, url: str) -> Page | PageFailure:
     try:
         return await web.scrape(url, _PAGE_OPTIONS)
     except PageFailure as failure:
         return failure
 
 
-def _add_page_links(found: SiteUrls, page: FreshPage, url: str, listed: list[str]) -> None:
+def _add_page_links(found: SiteUrls, page: Page, url: str, listed: list[str]) -> None:
     metadata = page.document.get("metadata")
     about = metadata if isinstance(metadata, Mapping) else {}
     status = about.get("statusCode")

@@ -1,4 +1,4 @@
-"""The `audio` and `video` formats: the URL of the page's own recording.
+"""The formats that are values of single elements: `audio` and `video`, the URL of the page's own recording; attributes.
 
 Nothing is downloaded or converted. Players of other sites in frames are ignored.
 """
@@ -13,6 +13,7 @@ from weblake_service.page.content_types import ContentKind, html_of, kind_of
 from weblake_service.page.links import absolute, base_of, is_web
 from weblake_service.page.parser_limits import limit_nesting
 from weblake_service.page.requested_formats import format_names
+from weblake_service.page.selectors import attribute_selectors
 
 #: The formats that return the URL of a recording.
 FORMATS = ("audio", "video")
@@ -55,3 +56,26 @@ def _candidates(tree: LexborHTMLParser, name: str, base: str) -> Iterator[str]:
 def _properties(tree: LexborHTMLParser, name: str) -> list[str]:
     nodes = tree.css(f'meta[property="{name}"][content], meta[name="{name}"][content]')
     return [node.attributes.get("content") or "" for node in nodes]
+
+
+def read_attributes(content_type: str, body: bytes, options: Mapping[str, object]) -> list[dict[str, object]]:
+    """Return one `{selector, attribute, values}` for each requested selector, in request order.
+
+    The values come from the whole page as received, unmodified and in document order; elements without the attribute
+    are skipped. A body that is not HTML has no elements, so the lists of values are empty.
+    """
+    tree = None
+    if kind_of(content_type, body) is ContentKind.HTML:
+        tree = LexborHTMLParser(limit_nesting(html_of(content_type, body)))
+    return [
+        {"selector": selector, "attribute": attribute, "values": _values(tree, selector, attribute)}
+        for selector, attribute in attribute_selectors(options)
+    ]
+
+
+def _values(tree: LexborHTMLParser | None, selector: str, attribute: str) -> list[str]:
+    nodes = tree.css(selector) if tree is not None else []
+    # The parser stores HTML attribute names in lower case, whatever the case in the page and the request.
+    found = [node.attributes for node in nodes]
+    name = attribute.lower()
+    return [attributes[name] or "" for attributes in found if name in attributes]

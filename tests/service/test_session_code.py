@@ -389,17 +389,17 @@ def test_a_form_is_filled_by_refs_across_calls(bash: Any, lab: BrowserLab) -> No
     url = lab.site.url("/form")
     ended = bash(f"agent-browser open {url}; agent-browser snapshot -i")
     assert ended["stdout"] == (
-        f'Form\n{url}\n- textbox "Name" [ref=e3]\n- button "Greet" [ref=e4]\n'
-        '- link "On" [ref=e6] [cursor=pointer]\n- link "New" [ref=e7] [cursor=pointer]\n'
+        f'Form\n{url}\n- textbox "Name" [ref=e1]\n- button "Greet" [ref=e2]\n'
+        '- link "On" [ref=e3] [cursor=pointer]\n- link "New" [ref=e4] [cursor=pointer]\n'
     )
-    ended = bash("""browser fill @e3 Ann; agent-browser click @e4; agent-browser get text '#out'
-        agent-browser get attr @e6 href; agent-browser get html p; agent-browser get count a; agent-browser is visible p
-        agent-browser type @e3 a; agent-browser get value @e3; agent-browser wait '#out'; agent-browser scroll down""")
+    ended = bash("""browser fill @e1 Ann; agent-browser click @e2; agent-browser get text '#out'
+        agent-browser get attr @e3 href; agent-browser get html p; agent-browser get count a; agent-browser is visible p
+        agent-browser type @e1 a; agent-browser get value @e1; agent-browser wait '#out'; agent-browser scroll down""")
     assert (ended["stdout"], ended["stderr"]) == ('Hello Ann\n/next\n<p id="out">Hello Ann</p>\n2\ntrue\nAnna\n', "")
-    ended = bash("agent-browser click @e6; agent-browser get title; agent-browser click @e4")
+    ended = bash("agent-browser click @e3; agent-browser get title; agent-browser click @e2")
     assert ended["stdout"] == "Next\n"
     assert ended["stderr"] == (
-        "agent-browser: @e4 is not on the page any more, or no ref of its last snapshot. Take a new snapshot.\n"
+        "agent-browser: @e2 is not on the page any more, or no ref of its last snapshot. Take a new snapshot.\n"
     )
     ended = bash("agent-browser --json get title; agent-browser get text --json @e9; agent-browser nope")
     first, second = (json.loads(line) for line in ended["stdout"].splitlines())

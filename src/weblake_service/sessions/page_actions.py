@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from weblake import aio
 
@@ -23,13 +24,15 @@ _ACTION_TIMEOUT_MS, _LOAD_TIMEOUT_MS, _NAVIGATION_TIMEOUT_MS = 5_000.0, 30_000.0
 _NAVIGATION_START_S = 0.1
 #: Seconds for all steps together; longer than the timeout of each.
 _TOTAL_TIMEOUT_S = 40.0
-_REF = re.compile(r"(?:@|ref=)?((?:f\d+)?e\d+)")
+_REF = re.compile(r"(?:@|ref=)?(e\d+)")
+#: Playwright's refs by those of the last snapshot of a page.
+_KNOWN_REFS: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d)")
 _DIRECTIONS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 #: What Playwright's log says of an element that does not accept an action.
 _OBSTACLE = re.compile(r"element is not|did not find some options|.* intercepts pointer events")
 #: A line of a snapshot: the role, the name in quotation marks, and the ref.
-_LINE = re.compile(r'\s*- (?P<role>[a-z]+)(?: "(?P<name>(?:[^"\\]|\\.)*)")?(?:.*? \[ref=(?P<ref>\w+)\])?')
+_LINE = re.compile(r'\s*- \'?(?P<role>[a-z]+)(?: "(?P<name>(?:[^"\\]|\\.)*)")?(?:.*? \[ref=(?P<ref>\w+)\])?')
 #: Roles of elements that accept actions.
 _INTERACTIVE_ROLES = {
     "button", "checkbox", "combobox", "link", "listbox", "menuitem", "menuitemcheckbox", "menuitemradio", "option",
@@ -93,8 +96,8 @@ class PageActions:
             return self.page.locator(f"css={where}").first
         from playwright.async_api import Error
 
-        found = self.page.locator(f"aria-ref={ref[1]}")
-        with suppress(Error):  # a frame that does not exist
+        found = self.page.locator(f"aria-ref={_KNOWN_REFS.get(self.page, {}).get(ref[1], 'none')}")
+        with suppress(Error):  # its frame does not exist any more
             if await found.count():
                 return found
         raise PageActionError(
@@ -104,7 +107,9 @@ class PageActions:
     async def snapshot(
         self, *, interactive: bool = False, compact: bool = False, depth: int | None = None, css: str | None = None
     ) -> str:
-        """Return the accessibility snapshot of the page, one line for each element, with refs.
+        """Return the accessibility snapshot of the page, one line for each element.
+
+        Elements that accept actions or have a name have refs, numbered from 1.
 
         Args:
             interactive: Whether to list only elements that accept actions.
@@ -120,14 +125,23 @@ class PageActions:
             found = await self.find(css)
             await found.wait_for(state="attached", timeout=_ACTION_TIMEOUT_MS)
             text = await found.aria_snapshot(mode="ai", depth=levels, timeout=_LOAD_TIMEOUT_MS)
-        lines = [(line, match) for line in text.splitlines() if (match := _LINE.match(line))]
-        if interactive:
-            chosen = [line.strip().rstrip(":") for line, match in lines if match["role"] in _INTERACTIVE_ROLES]
-        elif compact:
-            chosen = [line for line, match in lines if match["name"] or not line.endswith(("]", "]:"))]
-        else:
-            return text
-        return "\n".join(chosen)
+        refs = _KNOWN_REFS[self.page] = dict[str, str]()
+        lines = []
+        for line in text.replace(" [active]", "").splitlines():  # the focus is of no use to the reader
+            match = _LINE.match(line)
+            accepts = match is not None and match["role"] in _INTERACTIVE_ROLES
+            named = match is not None and match["name"]
+            if (interactive and not accepts) or (compact and not (accepts or named) and line.endswith(("]", "]:"))):
+                continue
+            if match is not None and match["ref"]:
+                at, end = match.span("ref")
+                if accepts or named:
+                    refs[f"e{len(refs) + 1}"] = match["ref"]
+                    line = f"{line[:at]}e{len(refs)}{line[end:]}"
+                else:
+                    line = line[: at - len(" [ref=")] + line[end + 1 :]
+            lines.append(line.strip().rstrip(":") if interactive else line)
+        return "\n".join(lines)
 
     # Navigation
 

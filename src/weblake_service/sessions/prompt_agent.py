@@ -128,7 +128,7 @@ async def _execute_step(page: Page, action: dict[str, Any]) -> str:
                 "select": lambda: actions.on_element(where, "select_option", text),
                 "press": lambda: actions.press(text),
                 "scroll": lambda: actions.scroll(text),
-                "open": lambda: actions.goto(_check_web_url(str(action["url"])), _LOAD_TIMEOUT_MS),
+                "open": lambda: actions.goto(str(action["url"]), _LOAD_TIMEOUT_MS),
                 "back": lambda: actions.go("back"),
                 "read": actions.text,
             }
@@ -136,13 +136,6 @@ async def _execute_step(page: Page, action: dict[str, Any]) -> str:
     except PageActionError as error:
         return f"Not done: {error}"
     return str(found)[:_MAX_OUTCOME_CHARS] if action["action"] == "read" else "Done."
-
-
-def _check_web_url(url: str) -> str:
-    scheme = url.partition(":")[0].lower()
-    if "//" in url and scheme not in ("http", "https"):
-        raise PageActionError(f"{url[:200]} is not the address of a web page.")
-    return url
 
 
 def _messages(

@@ -73,14 +73,6 @@ def test_a_connection_in_the_url_selects_its_file_system(connected: str, s3_endp
     assert {name.partition("/")[0] for name in objects(connected, s3_endpoint)} == {"lake"}
 
 
-def test_without_a_connection_the_environment_configures_the_storage(s3_root: str, s3_endpoint: str) -> None:
-    from airflow_provider_weblake.storage import root_path
-
-    storage = orchestration.open_dataset(root_path(s3_root)).storage
-    assert storage.create("record", b"ours")
-    assert objects(s3_root, s3_endpoint) == {"lake/record": b"ours"}
-
-
 def test_a_missing_connection_or_package_is_named() -> None:
     from airflow.sdk import ObjectStoragePath
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk import BaseOperator
+from catalogue import proves
 from dag_runs import Run, returned, run_one, task_logs
 from held_requests import held_requests
 from polling import until
@@ -332,3 +333,26 @@ def test_on_kill_closes_the_browser_during_the_call(
     running.join(120)
     assert results[0]["result"] == "late"
     assert sent(weblake_connection, "/interact") == ["POST", "DELETE", "DELETE"]
+
+
+@proves(
+    "H26",
+    at="airflow_provider/src/airflow_provider_weblake/operators/discovery.py",
+    line='return value.replace("\\0", "\\ufffd")',
+    becomes="return value",
+)
+def test_h26_output_of_a_page_reaches_xcom_without_nul(run_dag: Run, weblake_connection: WeblakeService) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    printed = {"success": True, "stdout": "a\0b", "result": {"k\0": ["\0", {"deep": "\0\\u0000"}]}, "exitCode": 0}
+    weblake_connection.faults(
+        {
+            "match": {"method": "POST", "path": "/interact$"},
+            "effect": {"status": 200, "body": json.dumps(printed).replace('"a', r'"\ud800a')},
+        },
+        {"match": {"method": "DELETE", "path": "/interact$"}, "effect": {"status": 200, "body": {"success": True}}},
+    )
+    run = run_one(run_dag, lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1"))
+    told = returned(run, "do")
+    assert told["stdout"] == "\ufffda\ufffdb"
+    assert told["result"] == {"k\ufffd": ["\ufffd", {"deep": "\ufffd\\u0000"}]}

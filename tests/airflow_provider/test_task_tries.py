@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from catalogue import proves
 from dag_runs import Run, returned, run_one, task_logs
 
 from weblake import orchestration
-from weblake.errors import AskPerson, CreditsExhausted, DeadlineExceeded, InvalidOption, JobEnded, WeblakeError
+from weblake.errors import AskPerson, CreditsExhausted, DeadlineExceeded, JobEnded, WeblakeError
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
@@ -271,28 +271,6 @@ def test_a_retry_does_not_pay_for_a_job_that_the_trigger_has_cancelled_at_a_limi
     assert (decision.action is RetryAction.FAIL) is of_this_job
 
 
-def test_a_job_that_starts_long_after_a_refused_start_has_its_whole_deadline(
-    weblake_connection: WeblakeService, site: GatedSite, batch: MakeOperator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The task was out of credits; a person buys some, and clears it on the next day."""
-    from airflow_provider_weblake.features import AirflowFailException
-    from weblake.loads import intents
-
-    task: Any = batch(site.held(2), deferrable=True)
-    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=0)
-    ti.xcom_push = lambda **_: None
-    weblake_connection.faults.add(status=402, method="POST", path="/v2/batch/scrape")
-    with monkeypatch.context() as day_before:
-        at = (datetime.now(timezone.utc) - timedelta(hours=25)).isoformat()
-        day_before.setattr(intents, "utc_now", lambda: at)
-        with pytest.raises((CreditsExhausted, AirflowFailException)):
-            task.execute({"ti": ti, "task": task, "outlet_events": {}})
-    _, job_id, _ = deferred(task)  # of the task that was cleared
-    with weblake_connection.client() as client:
-        assert str(client.get_batch_scrape(job_id).status) != "cancelled"
-    assert weblake_connection.counts()["batch_scrape_started"] == 1
-
-
 @pytest.mark.parametrize("by", ["the trigger fires", "the scheduler gives up"])
 def test_a_task_that_finds_another_root_after_its_deferral_does_not_pay_again(
     weblake_connection: WeblakeService, site: GatedSite, batch: MakeOperator, tmp_path: Path, by: str
@@ -316,25 +294,6 @@ def test_a_task_that_finds_another_root_after_its_deferral_does_not_pay_again(
     context["ti"].max_tries = 3
     assert cleared.execute(context)["job_id"] == job_id
     assert weblake_connection.counts()["batch_scrape_started"] == 1
-
-
-def test_a_try_that_finds_a_parsed_file_landed_does_not_need_the_file(
-    weblake_connection: WeblakeService, tmp_path: Path
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
-
-    file = tmp_path / "leaflet.html"
-    file.write_text("<title>Leaflet</title><main><h1>Leaflet</h1><p>A text.</p></main>")
-    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=1)
-    task = WeblakeParseOperator(task_id="land", file=str(file), to=str(tmp_path / "lake"))
-    context: Any = {"ti": ti, "task": task, "outlet_events": {}}
-    receipt = task.execute(context)
-    task.post_execute(context)
-    file.unlink()
-    assert task.execute(context) == receipt
-    ti.max_tries = 3  # somebody has cleared it, which pays again, and needs the file
-    with pytest.raises(InvalidOption, match="is not a file on this worker"):
-        task.execute(context)
 
 
 @pytest.mark.parametrize("job", ["has completed", "runs still"])

@@ -12,7 +12,6 @@ environment and are not stored. Airflow's output goes to standard error; standar
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import shutil
@@ -25,9 +24,6 @@ from pathlib import Path
 from typing import TextIO
 
 EXAMPLES = Path(__file__).with_name("example_dags")
-#: Settings without durability: a database that lives for a minute need not survive a power failure, and creating a
-#: durable one takes half of the time.
-_FAST_SQLITE = "PRAGMA synchronous = OFF"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,8 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("example", choices=names, help="the file, and the first DAG in it")
     parser.add_argument("--params", metavar="JSON", type=json.loads, default={}, help="values for the DAG's params")
     given = parser.parse_args(arguments)
-    # Airflow creates millions of long-lived objects at start; repeated collections of them take a fifth of the start.
-    gc.set_threshold(200_000, 20, 50)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the home is removed on SIGTERM, too
     with _only_result_on_stdout() as result, _home(given.example):
         outcome = run(given.example, given.params)
@@ -53,7 +47,6 @@ def run(example: str, params: Mapping[str, object]) -> dict[str, object]:
 
     from airflow_provider_weblake.features import dag_bag_in_database
 
-    _without_sync()
     initdb()
     bag = dag_bag_in_database(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
     if bag.import_errors:
@@ -106,15 +99,6 @@ def _only_result_on_stdout() -> Iterator[TextIO]:
         sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
-
-
-def _without_sync() -> None:
-    from sqlalchemy import event
-    from sqlalchemy.engine import Engine
-
-    @event.listens_for(Engine, "connect")
-    def quick(connection: object, _: object) -> None:
-        connection.execute(_FAST_SQLITE)  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

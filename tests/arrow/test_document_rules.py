@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from weblake.api import response_json
-from weblake.arrow import arrays, document_rows, fields, schemas
+from weblake.arrow import arrays, document_rows, schemas
 from weblake.arrow.documents import Parsed, parse
 from weblake.errors import MalformedReply
 
@@ -218,18 +218,6 @@ def test_numbers_in_metadata_keep_their_json_text() -> None:
 def test_each_reason_alone_puts_a_field_into_extra(fields: bytes, extra: str | None) -> None:
     found = rows_of(b'{"markdown":"x",%b}' % fields, b'{"metadata":{}}')
     assert [(row["markdown"], row["extra"]) for row in found] == [("x", extra), (None, None)]
-
-
-@pytest.mark.parametrize(("size", "checked"), [(1 << 16, []), ((1 << 16) + 1, [(1 << 17) + 2])])
-def test_memory_is_checked_before_a_long_text_is_decoded_alone(
-    size: int, checked: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Arrow refuses the texts of this batch. The decoder would end the process where no memory is left."""
-    needed: list[int] = []
-    monkeypatch.setattr(fields.free_memory, "require", needed.append)
-    monkeypatch.setattr("weblake.arrow.texts.columns", lambda *_: None)
-    assert len(row_of({"markdown": "x" * (size - 2)})["markdown"]) == size - 2
-    assert needed == checked
 
 
 @pytest.mark.parametrize(("ms", "rounded"), [("1.5", 2), ("2.5", 2), ("-0.4", 0), ("9223372036854775807", 2**63 - 1)])

@@ -12,8 +12,6 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import TypeVar
 
-from weblake import free_memory
-
 T = TypeVar("T")
 
 
@@ -21,7 +19,6 @@ def run_in_thread(work: Callable[[], T]) -> Future[T]:
     """Run a function in a new thread and return a future of its result.
 
     Raises:
-        MemoryError: There is no memory for another thread.
         RuntimeError: The system cannot start another thread.
     """
     future: Future[T] = Future()
@@ -32,7 +29,6 @@ def run_in_thread(work: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # noqa: BLE001 - `Future.result` raises it
             future.set_exception(error)
 
-    free_memory.require(free_memory.THREAD_BYTES)
     # In the caller's context, so that events and spans of the thread belong to the caller's load.
     threading.Thread(target=copy_context().run, args=(run,), name="weblake-ahead", daemon=True).start()
     return future

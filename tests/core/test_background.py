@@ -1,15 +1,13 @@
-"""Tests of threads beside the caller's, and of the memory that they need."""
+"""Tests of threads beside the caller's."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from contextvars import ContextVar
 from functools import partial
 
 import pytest
-from catalogue import proves
 
 from weblake.background import run_in_thread
 
@@ -32,40 +30,3 @@ def test_a_thread_has_the_context_of_its_caller_and_keeps_no_process_alive() -> 
     load = ContextVar("load", default="")
     load.set("a")
     assert run_in_thread(lambda: (load.get(), threading.current_thread().daemon)).result() == ("a", True)
-
-
-#: Starts a thread with so much address space that its stack fits in, and little else.
-WITHOUT_MEMORY = """
-import resource
-from weblake.background import run_in_thread
-from weblake.dataset.parallel import in_order
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
-resource.setrlimit(resource.RLIMIT_AS, [used + (max(stack, 0) + (1 << 20))] * 2)
-for start in (
-    lambda: run_in_thread(int).result(),
-    lambda: [*in_order("x", str)],
-):
-    try:
-        print(start())
-    except MemoryError:
-        print("MemoryError")
-"""
-
-
-@proves(
-    "P12",
-    at="src/weblake/background.py",
-    line="    free_memory.require(free_memory.THREAD_BYTES)",
-    becomes="    pass",
-)
-@proves(
-    "P12",
-    at="src/weblake/dataset/parallel.py",
-    line="                free_memory.require(free_memory.THREAD_BYTES)  # `submit` may start a thread",
-    becomes="                pass",
-)
-def test_p12_no_thread_is_started_without_the_memory_to_begin() -> None:
-    """`Thread.start` would wait for ever for a thread that had none: https://github.com/python/cpython/issues/140746."""
-    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines() == ["MemoryError"] * 2, done.stderr

@@ -1,4 +1,4 @@
-"""JSON values without loss: numbers keep their digits, objects their repeated keys, and depth has no limit."""
+"""JSON values without loss: numbers keep their digits and objects their repeated keys."""
 
 from __future__ import annotations
 
@@ -12,15 +12,6 @@ class Num(str):
     __slots__ = ()
 
 
-class Deep(str):
-    """A list nested beyond the limit of every parser, as its text."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "Deep(…)"
-
-
 class Pairs(list):
     """An object, its keys in order and possibly repeated."""
 
@@ -30,7 +21,7 @@ class Pairs(list):
 
 
 def dump(value: object, *, ascii_only: bool = True) -> str:
-    if isinstance(value, Num | Deep):
+    if isinstance(value, Num):
         return str(value)
     if isinstance(value, Pairs):
         inner = (json.dumps(k, ensure_ascii=ascii_only) + ":" + dump(v, ascii_only=ascii_only) for k, v in value)
@@ -45,7 +36,7 @@ def repair_texts(value: object) -> object:
         return Pairs((repair_texts(k), repair_texts(v)) for k, v in value)
     if isinstance(value, list):
         return [repair_texts(item) for item in value]
-    if isinstance(value, str) and not isinstance(value, Num | Deep):
+    if isinstance(value, str) and not isinstance(value, Num):
         whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
         return re.sub("[\ud800-\udfff]", "�", whole)
     return value

@@ -176,29 +176,6 @@ def test_a_start_whose_record_took_too_long_is_not_sent_and_not_looked_up(
     assert [each.void for each in ledger.starts(LOAD)] == [True, False]
 
 
-@proves(
-    "3.1",
-    at="src/weblake/loads/starts.py",
-    line="    took = max((yield from now(wall=True)) - record.at_seconds(), (yield from now()) - recorded)",
-    becomes="    took = (yield from now(wall=True)) - record.at_seconds()",
-)
-def test_a_record_that_took_too_long_is_noticed_although_the_clock_was_set_back(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another process may have looked for the start before it is sent, and have found that nothing was started."""
-    service, record_start = Service([STARTED]), Ledger.record_start
-
-    def slow_once(self: Ledger, record: Start) -> bool:
-        if record.n == 1:
-            service.at += 60
-            service.set_back += 60
-        return record_start(self, record)
-
-    monkeypatch.setattr(Ledger, "record_start", slow_once)
-    assert start(ledger, service).job_id == JOB
-    assert [each.void for each in ledger.starts(LOAD)] == [True, False]
-
-
 @pytest.mark.parametrize("replay", [False, True])
 @pytest.mark.parametrize(
     ("response", "is_void"),

@@ -1,8 +1,8 @@
 """Decodes untrusted JSON: for any bytes that the service sends, the only error is MalformedReply.
 
-Valid JSON is decoded by msgspec. A text that msgspec refuses as a whole (one lone surrogate, one NaN, one document
-nested too deeply for its recursion) is split by scanners without recursion, so that one bad document does not affect
-the other documents of its chunk. Parts of JSON are `msgspec.Raw`: views of the response body, which must not change.
+Valid JSON is decoded by msgspec. A response that msgspec refuses as a whole is split into its members, each of which is
+then read alone, by msgspec or by the standard library, so that one bad document does not affect the other documents of
+its chunk. Parts of JSON are `msgspec.Raw`: views of the response body, which must not change.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw
 
-from weblake.api import json_scanner
 from weblake.compat import re
 from weblake.errors import MalformedReply
 
@@ -25,9 +24,6 @@ JsonBytes = bytes | bytearray | memoryview | Raw
 
 #: Maximum bytes of a response in which a head is searched. For a longer head the response is read to its end.
 MAX_HEAD_BYTES = 64 << 10
-
-#: Maximum bytes before `data` that are decoded in one step.
-MAX_PREFIX_BYTES = 4 << 10
 
 #: All errors that msgspec raises for a text that it refuses.
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -38,21 +34,29 @@ _objects = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _fields = msgspec.json.Decoder(dict[str, object]).decode
 _HINT = "Try again; if it stays so, check that the base URL names the service, and that no proxy or login page answers."
 _BOM = b"\xef\xbb\xbf"
-_NULL = b"null"
 _EMPTY_ARRAY = memoryview(b"[]")
 _SPACE = b" \t\n\r"
-_COLON = re.compile(rb"[ \t\n\r]*+:[ \t\n\r]*+")
-_CONTROLS_TO_BLANKS = bytes.maketrans(bytes(range(0x20)), b" " * 0x20)
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-# An unterminated string matches up to the end of the text: searching again at each quote would take quadratic time.
-_REPAIRABLE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|NaN|-?Infinity', re.DOTALL)
-_ESCAPE = re.compile(
-    rb"[\x00-\x1f]|\\(?:"
-    rb"(?P<good>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|"
-    rb'u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|["\\/bfnrt])|'
-    rb"(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
+_DATA = re.compile(rb'"data"[ \t\n\r]*+:[ \t\n\r]*+')
+#: The beginning of a value of `data`: without an element, or with one.
+_DATA_VALUE = re.compile(rb"(\[[ \t\n\r]*+\]|null[ \t\n\r]*+[,}])|\[[ \t\n\r]*+[^ \t\n\r]")
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'  # possessive: no backtracking, so no memory per escape
+_TOKEN = re.compile(_STRING + rb'|[\[\]{},"]', re.DOTALL)
+_NAME = re.compile(rb"[ \t\n\r]*+(" + _STRING + rb")[ \t\n\r]*+:", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
+
+
+def _integer(digits: str) -> int | None:
+    with contextlib.suppress(ValueError):  # more digits than Python converts
+        return int(digits)
+    return None
+
+
+_lenient = json.JSONDecoder(strict=False, parse_float=_finite, parse_int=_integer, parse_constant=lambda _: None).decode
 
 
 class Documents:
@@ -86,14 +90,11 @@ class Documents:
         return self._texts
 
 
-_Split = Callable[[memoryview], Documents]
-
-
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """One status response of a job: its undecoded documents, and its other fields."""
 
-    #: All top-level fields except `data`, decoded. Fields that cannot be decoded are left out.
+    #: All top-level fields except `data`, decoded.
     head: dict[str, object]
     documents: Documents
 
@@ -111,46 +112,29 @@ class Head:
 def loads(body: JsonBytes) -> object:
     """Return the value of a JSON text.
 
-    A byte order mark is skipped; invalid UTF-8 and lone surrogates become U+FFFD; NaN and Infinity become None; a
-    number that Python cannot represent becomes an infinite float. Raises MalformedReply for text that is not JSON or is
-    nested too deeply for a Python value.
+    A byte order mark is skipped; invalid UTF-8 and lone surrogates become U+FFFD; NaN, Infinity and a number that
+    Python cannot represent become None. Raises MalformedReply for text that is not JSON or is nested too deeply for a
+    Python value.
     """
     view = _without_bom(body)
     with contextlib.suppress(*DECODE_ERRORS):
         return msgspec.json.decode(view)
+    return msgspec.json.decode(repair(view))
+
+
+def repair(body: JsonBytes) -> bytes:
+    """Return what the standard library reads of a JSON text, as JSON that strict parsers accept; raises as `loads`.
+
+    Invalid UTF-8 and lone surrogates become U+FFFD; NaN, Infinity and numbers that Python cannot represent become null.
+    """
     try:
-        value: object = json.loads(repair(view), parse_int=_parse_integer)
+        value = _lenient(bytes(_without_bom(body)).decode(errors="replace"))
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except ValueError as e:
         raise _malformed_error(body, str(e)) from None
     except RecursionError:
         raise _malformed_error(body, "it is nested too deeply") from None
-    return value
-
-
-def repair(body: JsonBytes) -> bytes:
-    """Return the JSON text with the defects repaired that strict parsers refuse.
-
-    Invalid UTF-8 and lone surrogate escapes become U+FFFD, NaN and Infinity become null, a control character inside a
-    string becomes its escape, and a backslash of an invalid escape becomes an escaped backslash. The text is otherwise
-    unchanged; without a defect it is equal to `body` (except for a byte order mark).
-    """
-    text = bytes(_without_bom(body))
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        text = text.decode(errors="replace").encode()
-    return _REPAIRABLE.sub(_repair_token, text)
-
-
-def is_json(text: JsonBytes) -> bool:
-    """Return whether this is exactly one valid JSON value, of any depth; text that is not UTF-8 may be accepted."""
-    try:
-        msgspec.json.decode(text, type=Raw)
-    except RecursionError:
-        return json_scanner.is_json(memoryview(text))
-    except msgspec.DecodeError:
-        return False
-    return True
+    return _SURROGATE.sub("\ufffd", text).encode()
 
 
 def split_object(raw: JsonBytes) -> dict[str, Raw]:
@@ -162,10 +146,13 @@ def split_object(raw: JsonBytes) -> dict[str, Raw]:
     view = _without_bom(raw)
     with contextlib.suppress(*DECODE_ERRORS):
         return _object(view)
-    try:
-        return {_decode_name(view[start:end]): Raw(view[at:to]) for start, end, at, to in json_scanner.fields(view)}
-    except (json_scanner.Truncated, json_scanner.Malformed) as e:
-        raise _malformed_error(raw, str(e)) from None
+    fields = {}
+    for member in _members(view, "{"):
+        name = _NAME.match(member)
+        if name is None:
+            raise _malformed_error(raw, "a field has no name")
+        fields[str(loads(name[1]))] = Raw(bytes(member[name.end() :]).strip(_SPACE))
+    return fields
 
 
 def split_array(raw: JsonBytes) -> list[Raw]:
@@ -173,10 +160,7 @@ def split_array(raw: JsonBytes) -> list[Raw]:
     view = _without_bom(raw)
     with contextlib.suppress(*DECODE_ERRORS):
         return _array(view)
-    try:
-        return [Raw(view[start:end]) for start, end in json_scanner.elements(view)]
-    except (json_scanner.Truncated, json_scanner.Malformed) as e:
-        raise _malformed_error(raw, str(e)) from None
+    return [Raw(bytes(member).strip(_SPACE)) for member in _members(view, "[")]
 
 
 def read_chunk(body: JsonBytes) -> Chunk:
@@ -186,15 +170,16 @@ def read_chunk(body: JsonBytes) -> Chunk:
     absent, there are no documents.
     """
     view = _without_bom(body)
-    with contextlib.suppress(*DECODE_ERRORS, json_scanner.Truncated, json_scanner.Malformed):
-        return _data_last(view, Documents.of_objects)
-    with contextlib.suppress(*DECODE_ERRORS, json_scanner.Truncated, json_scanner.Malformed):
-        return _data_last(view, _by_text(_array))
+    found = _before_data(view)
+    tail = bytes(view[-64:])
+    end = len(view) - len(tail) + len(tail.rstrip(_SPACE)) - 1
     with contextlib.suppress(*DECODE_ERRORS):
-        return _chunk(_object(view), _by_text(_array))
-    with contextlib.suppress(*DECODE_ERRORS, json_scanner.Truncated, json_scanner.Malformed):
-        return _data_last(view, _by_text(_array_by_mask))
-    return _chunk(split_object(view), _by_text(split_array))
+        if found is not None and view[end] == ord("}"):  # `data` is the last field, as usual: it is scanned once
+            return Chunk(found[0], Documents.of_objects(view[found[1] : end]))
+    fields = split_object(view)
+    data = memoryview(fields.pop("data", _EMPTY_ARRAY))
+    values = {name: loads(raw) for name, raw in fields.items()}
+    return Chunk(values, Documents(() if bytes(data[:64]).strip(_SPACE) == b"null" else split_array(data)))
 
 
 def read_head(body: JsonBytes) -> Head | None:
@@ -204,10 +189,13 @@ def read_head(body: JsonBytes) -> Head | None:
     Otherwise the whole body is needed. The result is also None for a body that is not a status response: `read_chunk`
     of the whole body raises the error.
     """
+    # Copied, because a view that a traceback keeps alive would prevent a bytearray from being resized.
+    begin = _without_bom(bytes(body[:MAX_HEAD_BYTES]))
+    found = _before_data(begin)
     head = None
-    with contextlib.suppress(json_scanner.Truncated, json_scanner.Malformed):
-        # Copied, because a view that a traceback keeps alive would prevent a bytearray from being resized.
-        head = _prefix(_without_bom(bytes(body[:MAX_HEAD_BYTES])))
+    if found is not None and "status" in found[0]:
+        value = _DATA_VALUE.match(begin, found[1])
+        head = value and Head(found[0], empty=value[1] is not None)
     if head is None and bytes(body[-64:]).rstrip().endswith(b"}"):
         with contextlib.suppress(MalformedReply):
             chunk = read_chunk(bytes(body))
@@ -221,118 +209,51 @@ def excerpt(body: JsonBytes, characters: int = 120) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in begins)
 
 
-def _prefix(view: memoryview) -> Head | None:
-    fields, at = _before_data(view)
-    if at < 0 or "status" not in fields:
-        return None
-    if view[at] == ord("["):
-        return Head(fields, empty=view[json_scanner.past_space(view, at + 1)] == ord("]"))
-    if bytes(view[at : json_scanner.value_end(view, at)]) == b"null":
-        return Head(fields, empty=True)
-    return None
+def _before_data(view: memoryview) -> tuple[dict[str, object], int] | None:
+    """Return the decoded fields before the first `"data":`, and the start of its value; None if that is not possible.
 
-
-def _chunk(fields: dict[str, Raw], cut: _Split) -> Chunk:
-    data = memoryview(fields.pop("data", _EMPTY_ARRAY))
-    return Chunk(_values(fields), Documents(()) if data[:5] == _NULL else cut(data))
-
-
-def _data_last(view: memoryview, cut: _Split) -> Chunk:
-    """Return the chunk if `data` is the last field, the usual order: only `data` is scanned after the head."""
-    fields, at = _before_data(view)
-    tail = bytes(view[-64:])
-    end = len(view) - len(tail) + len(tail.rstrip()) - 1
-    if at < 0 or view[end] != ord("}"):
-        raise json_scanner.Malformed
-    return Chunk(fields, cut(view[at:end]))
-
-
-def _by_text(cut: Callable[[memoryview], list[Raw]]) -> _Split:
-    return lambda array: Documents(cut(array))
-
-
-def _array_by_mask(view: memoryview) -> list[Raw]:
-    """Return the elements of an array that msgspec refuses, at the speed of msgspec, by splitting a masked copy.
-
-    The copy has the same length and brackets as the text, but no surrogates, control characters, NaN or Infinity, so
-    its elements have the same offsets.
+    If the name is part of a value, the text before it is invalid JSON and is refused.
     """
-    masked = bytes(view).translate(_CONTROLS_TO_BLANKS).replace(b"NaN", b"1e0").replace(b"Infinity", b"1e000000")
-    elements, at = [], json_scanner.first_member(view, "[")
-    for element in _array(_SURROGATE.sub(rb"\\u0000", masked)):
-        end = at + memoryview(element).nbytes
-        elements.append(Raw(view[at:end]))
-        at = json_scanner.next_member(view, end, "]")
-    return elements
-
-
-def _before_data(view: memoryview) -> tuple[dict[str, object], int]:
-    """Return the decoded fields before `data`, and the start of the value of `data`, or -1 without `data`."""
-    return _decode_prefix_at_once(bytes(view[:MAX_PREFIX_BYTES])) or _decode_prefix_by_field(view)
-
-
-def _decode_prefix_at_once(begin: bytes) -> tuple[dict[str, object], int] | None:
-    """Return the same by decoding the text before the first `"data"` at once, or None if that is not possible.
-
-    If the word is part of a value, the text before it is invalid JSON and is refused.
-    """
-    name = begin.find(b'"data"')
-    value = _COLON.match(begin, name + 6)
-    if name < 0 or value is None or value.end() == len(begin):
+    begin = bytes(view[:MAX_HEAD_BYTES])
+    data = _DATA.search(begin)
+    if data is None:
         return None
-    front = begin[:name].rstrip(_SPACE)
+    front = begin[: data.start()].rstrip(_SPACE)
     follows = front.endswith(b",")
     try:
         fields = _fields((front[:-1] if follows else front) + b"}")
     except DECODE_ERRORS:
         return None
-    return None if "data" in fields or bool(fields) != follows else (fields, value.end())
+    return (fields, data.end()) if bool(fields) == follows else None
 
 
-def _decode_prefix_by_field(view: memoryview) -> tuple[dict[str, object], int]:
-    fields: dict[str, Raw] = {}
-    at = json_scanner.first_member(view, "{")
-    while at >= 0:
-        start, end, at = json_scanner.key(view, at)
-        name = _decode_name(view[start:end])
-        if name == "data":
-            return _values(fields), at
-        end = json_scanner.value_end(view, at)
-        fields[name] = Raw(view[at:end])
-        at = json_scanner.next_member(view, end, "}")
-    return _values(fields), -1
+def _members(view: memoryview, opening: str) -> Iterator[memoryview]:
+    """Yield the text of each member of a text that is one array or object, of any depth; raises as `split_object`.
 
-
-def _values(fields: dict[str, Raw]) -> dict[str, object]:
-    values: dict[str, object] = {}
-    for name, raw in fields.items():
-        with contextlib.suppress(MalformedReply):
-            values[name] = loads(raw)
-    return values
-
-
-def _decode_name(text: memoryview) -> str:
-    return str(loads(text))
-
-
-def _repair_token(found: re.Match[bytes]) -> bytes:
-    text = found[0]
-    return _ESCAPE.sub(_repair_escape, text) if text[:1] == b'"' else b"null"
-
-
-def _repair_escape(found: re.Match[bytes]) -> bytes:
-    if found["good"]:
-        return found[0]
-    if found["lone"]:
-        return rb"\ufffd"
-    return b"".join(b"\\u%04x" % c if c < 0x20 else b"\\\\" if c == ord("\\") else bytes((c,)) for c in found[0])
-
-
-def _parse_integer(digits: str) -> int | float:
-    try:
-        return int(digits)
-    except ValueError:  # more digits than Python converts
-        return -math.inf if digits[0] == "-" else math.inf
+    Only strings, commas and brackets are looked at: a member may be no JSON.
+    """
+    depth = start = members = 0
+    for found in _TOKEN.finditer(view):
+        at, mark = found.start(), chr(view[found.start()])
+        if mark == '"' and found.end() == at + 1:
+            break  # a string without an end
+        if depth == 0 and (mark != opening or bytes(view[:at]).strip(_SPACE)):
+            raise _malformed_error(view, f"it does not begin with {opening}")
+        if mark in "[{":
+            depth += 1
+            start = start or at + 1
+        elif mark == "," and depth == 1:
+            yield view[start:at]
+            start, members = at + 1, members + 1
+        elif mark in "]}":
+            depth -= 1
+            if depth == 0 and bytes(view[at + 1 :]).strip(_SPACE):
+                raise _malformed_error(view, f"it goes on after its end at byte {at + 1}")
+            if depth == 0:
+                if members or bytes(view[start:at]).strip(_SPACE):
+                    yield view[start:at]
+                return
+    raise _malformed_error(view, "it ends too early")
 
 
 def _without_bom(body: JsonBytes) -> memoryview:

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Raw
 
 from weblake.api import response_json
-from weblake.arrow import fields
 from weblake.errors import MalformedReply
 
 _fields_of = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -68,13 +67,13 @@ def parse(texts: response_json.Documents, place: int) -> Parsed:
 
 
 def parse_irregular(texts: response_json.Documents, place: int) -> Parsed:
-    """Return the document after repairing everything that a strict JSON parser refuses; raises as `parse`."""
-    raw = texts[place]
-    text = response_json.repair(raw)
-    split = response_json.split_object(text)
-    if not all(response_json.is_json(value) for value in split.values()):
-        raise MalformedReply("A document is no JSON.")
-    return _build(texts, place, split, repaired=text != bytes(raw))
+    """Return the document with invalid UTF-8 replaced, or as the standard library reads it; raises as `parse`."""
+    text = bytes(texts[place]).decode(errors="replace").encode()
+    try:
+        split = _fields_of(text)
+    except response_json.DECODE_ERRORS:
+        split = response_json.split_object(response_json.repair(text))
+    return _build(texts, place, split, repaired=True)
 
 
 def _build(texts: response_json.Documents, place: int, split: dict[str, Raw], *, repaired: bool) -> Parsed:
@@ -112,25 +111,4 @@ def _value(raw: Raw) -> object:
     try:
         return _decode_any(raw)
     except (msgspec.DecodeError, RecursionError):
-        return _irregular_value(raw)
-
-
-def _irregular_value(raw: Raw) -> object:
-    """Return a value whose numbers or depth msgspec refuses, or `...` if no parser can read it."""
-    try:
-        return response_json.loads(raw)
-    except MalformedReply:
-        pass
-    try:
-        return [
-            _string(item) for item in response_json.split_array(raw)
-        ]  # too deeply nested to decode: keep at least the strings of a list
-    except MalformedReply:
         return ...
-
-
-def _string(raw: Raw) -> str | None:
-    try:
-        return fields.text(raw)
-    except fields.TYPE_ERRORS:
-        return None

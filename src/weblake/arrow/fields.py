@@ -13,7 +13,6 @@ from datetime import datetime, timezone
 import msgspec
 from msgspec import Raw
 
-from weblake import free_memory
 from weblake.api import response_json
 from weblake.compat import read_time
 from weblake.errors import MalformedReply
@@ -23,8 +22,6 @@ TYPE_ERRORS = (msgspec.ValidationError, RecursionError, MalformedReply)
 
 #: Return the string that a JSON text encodes, or None for null.
 text: Callable[[response_json.JsonBytes], str | None] = msgspec.json.Decoder(str | None).decode
-#: Minimum bytes of a text for which the available memory is checked first.
-_LONG_TEXT_BYTES = 64 << 10
 _texts: Callable[[response_json.JsonBytes], list[str] | None] = msgspec.json.Decoder(list[str] | None).decode
 
 
@@ -57,10 +54,7 @@ def _read_text(raw: Raw, fit: Fit) -> str | None:
 
 
 def _read_long_text(raw: Raw, fit: Fit) -> str | None:
-    """Return the string, which may be long; raises MemoryError if there is not enough memory."""
-    size = memoryview(raw).nbytes
-    if size > _LONG_TEXT_BYTES:
-        free_memory.require(2 * size)  # the buffer of the decoder grows by doubling
+    """Return the string; a reader of its own, because Arrow reads the columns of long texts faster."""
     return text(raw)
 
 

@@ -10,13 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from weblake import free_memory
 from weblake.api import response_json
 
 #: Minimum average bytes of a text; shorter texts are decoded faster one by one.
 MIN_MEAN_BYTES = 1 << 10
-#: Bytes of memory per byte of JSON: the reader holds the text, its own buffers and the column at the same time.
-_MEMORY_FACTOR = 4
 
 
 def columns(
@@ -47,7 +44,6 @@ def columns(
         parts.append(b"}\n")
     lines = b"".join(parts)
     del parts
-    free_memory.require(_MEMORY_FACTOR * len(lines) + free_memory.THREAD_BYTES)
     try:
         read = reader.read_json(
             pa.BufferReader(lines),

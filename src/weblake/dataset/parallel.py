@@ -10,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-from weblake import free_memory
 from weblake.storage import Storage
 
 A = TypeVar("A")
@@ -36,7 +35,6 @@ def in_order(
     try:
         while True:
             for item in islice(left, most - len(waiting)):
-                free_memory.require(free_memory.THREAD_BYTES)  # `submit` may start a thread
                 waiting.append(pool.submit(do, item))
             if not waiting:
                 return

@@ -133,7 +133,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             n = 1 if last is None else last.n + 1
             urls = plan.keep_urls()
             operation = plan.build(plan.key(n))  # before the record: a million URLs take longer than PROMPT_S
-            recorded, at = (yield from now()), (yield from _timestamp())
+            at = yield from _timestamp()
             record = Start(
                 load_id=load_id,
                 n=n,
@@ -147,7 +147,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             )
             if not ledger.record_start(record):
                 continue  # another process is starting it at this moment
-            if (yield from _is_late(plan, record, recorded)):
+            if (yield from _is_late(plan, record)):
                 ledger.void_start(record, "it took too long to record, and was not sent")
                 continue
             started = yield from _send_start(plan, operation, record, sent, ledger, retry, state)
@@ -192,14 +192,13 @@ def _attempt(plan: Plan, operation: Operation[object], retry: Retry, state: Retr
     return (yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state))
 
 
-def _is_late(plan: Plan, record: Start, recorded: float) -> Flow[bool]:
+def _is_late(plan: Plan, record: Start) -> Flow[bool]:
     """Return whether a start's record took so long that the start must not be sent.
 
-    A search for this start counts from its record. Sent late, the start could take effect after the search. Both clocks
-    count: the wall clock may have been set back, and the monotonic one stands still while the machine is suspended.
-    `recorded` is the time before the record in monotonic seconds.
+    A search for this start counts from its record. Sent late, the start could take effect after the search. The wall
+    clock counts: the monotonic one stands still while the machine is suspended.
     """
-    took = max((yield from now(wall=True)) - record.at_seconds(), (yield from now()) - recorded)
+    took = (yield from now(wall=True)) - record.at_seconds()
     return took > PROMPT_S or (plan.ends_at is not None and (yield from now()) >= plan.ends_at)
 
 

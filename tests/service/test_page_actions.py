@@ -100,6 +100,13 @@ def test_a_snapshot_lists_the_elements_and_its_refs_identify_them(page: Any) -> 
     assert '- button "true"' in after
 
 
+def test_a_snapshot_does_not_contain_a_password(page: Any) -> None:
+    body = "<label>Login <input type=password value='a: b'></label><label>Name <input value='a: b'></label>"
+    login, name = page(body, lambda actions: actions.snapshot(interactive=True)).splitlines()
+    assert login.endswith('"Login" [ref=e1]: •••')
+    assert "a: b" in name
+
+
 def test_fields_are_filled_and_typed_into(page: Any) -> None:
     async def work(actions: PageActions) -> list[Any]:
         await actions.type("#a", "é+x")

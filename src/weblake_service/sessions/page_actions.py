@@ -135,6 +135,9 @@ class PageActions:
                 continue
             if match is not None and match["ref"]:
                 at, end = match.span("ref")
+                before_value = line.find(": ", end)
+                if match["role"] == "textbox" and before_value >= 0 and await self._is_password(match["ref"]):
+                    line = f"{line[:before_value]}: •••"  # a snapshot is sent to a language model
                 if accepts or named:
                     refs[f"e{len(refs) + 1}"] = match["ref"]
                     line = f"{line[:at]}e{len(refs)}{line[end:]}"
@@ -142,6 +145,13 @@ class PageActions:
                     line = line[: at - len(" [ref=")] + line[end + 1 :]
             lines.append(line.strip().rstrip(":") if interactive else line)
         return "\n".join(lines)
+
+    async def _is_password(self, ref: str) -> bool:
+        from playwright.async_api import Error
+
+        with suppress(Error):  # the element does not exist any more
+            return await self.page.locator(f"aria-ref={ref}").get_attribute("type", timeout=1000) == "password"
+        return True
 
     # Navigation
 

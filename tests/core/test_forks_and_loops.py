@@ -73,12 +73,6 @@ def _asks(client: Client, job: int, told: Connection) -> None:
     client.close()
 
 
-@proves(
-    "P11",
-    at="src/weblake/http/transport.py",
-    line="_loop_of(os.getpid())",
-    becomes="_loop_of(0)",
-)
 def test_p11_a_forked_child_sends_on_its_own(service: Service) -> None:
     with Client(service.url, "test-key") as client:
         assert client.get_crawl(JOBS[1]).total == 1

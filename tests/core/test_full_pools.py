@@ -50,24 +50,6 @@ def ended_in_the_queue(reply: Response | NoResponse) -> bool:
     return isinstance(reply, NoResponse) and not reply.sent and "within 0.1 s" in reply.reason
 
 
-def test_a_blocking_request_in_the_queue_ends_by_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transports, "MAX_OTHERS", 1)
-
-    async def story() -> None:
-        async with running() as (service, base):
-            transport = transports.HttpTransport(base, KEY)
-            first = asyncio.create_task(asyncio.to_thread(transport.send, Request("GET", "/held", deadline_s=30.0)))
-            await service.held.acquire()
-            late = asyncio.create_task(asyncio.to_thread(transport.send, Request("GET", "/x", deadline_s=0.1)))
-            done, _ = await asyncio.wait([late], timeout=15)
-            service.release.set()
-            assert isinstance(await first, Response)
-            assert ended_in_the_queue(await late)
-            assert done
-
-    asyncio.run(story())
-
-
 def test_polls_and_other_calls_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancel or a start would wait until ten thousand polls are answered."""
     monkeypatch.setattr(transports, "MAX_OTHERS", 1)

@@ -97,8 +97,8 @@ UNCLEAR = {
 @proves(
     "H8",
     at="src/weblake/http/transport.py",
-    line="sent=False if waiting else was_sent(error))",
-    becomes="sent=False)",
+    line="sent = was_sent(error)",
+    becomes="sent = False",
     case="reset in the reply",
 )
 @pytest.mark.parametrize("play", UNCLEAR.values(), ids=UNCLEAR)

@@ -8,13 +8,13 @@ of one response can be read as another one (docs/decisions/054-http-on-httpx.md)
 from __future__ import annotations
 
 import asyncio
-import os
+import socket
 import ssl
+import threading
 import time
-from collections.abc import AsyncIterator, Mapping
-from concurrent import futures
-from contextlib import aclosing, asynccontextmanager, closing
-from functools import cache, partial
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,7 +22,6 @@ from weakref import WeakKeyDictionary
 import httpx
 
 from weblake import aio
-from weblake.background import run_in_thread
 from weblake.credentials import ApiKey, BaseUrl, is_loopback, one_line
 from weblake.errors import InvalidOption
 from weblake.http.bodies import BodyRefused, BoundedBody
@@ -115,7 +114,7 @@ class _Requests:
         if alert is not None:
             reason = f"{where}: the TLS client certificate is missing or not accepted ({alert})"
             return NoResponse(reason, sent=False, final=True, hint="Set a client certificate that the service accepts.")
-        if isinstance(error, httpx.TimeoutException | TimeoutError | futures.TimeoutError):
+        if isinstance(error, httpx.TimeoutException | TimeoutError):
             limit = request.deadline_s
             if isinstance(error, httpx.ConnectTimeout):
                 limit = min(CONNECT_S, limit)
@@ -200,11 +199,7 @@ class AsyncHttpTransport(_Requests):
 
 
 class HttpTransport(_Requests):
-    """A blocking, thread-safe transport, with the arguments of AsyncHttpTransport.
-
-    httpx has no total deadline for blocking requests. So an AsyncHttpTransport sends them, on an event loop in a
-    thread. With the caller's client, a thread that is late is left to itself.
-    """
+    """A blocking, thread-safe transport, with the arguments of AsyncHttpTransport."""
 
     def __init__(
         self,
@@ -215,54 +210,75 @@ class HttpTransport(_Requests):
         options: HttpOptions | None = None,
     ) -> None:
         super().__init__(base, key, http_client, options)
-        self._sender = http_client or AsyncHttpTransport(base, key, options=options)
+        self._client = http_client
 
     def send(self, request: Request) -> Response | NoResponse:
         """Send one request within the limits that it sets, and return its response or a NoResponse."""
-        if isinstance(self._sender, httpx.Client):
-            try:
-                return run_in_thread(partial(self._send_with, self._sender, request)).result(request.deadline_s)
-            except futures.TimeoutError as error:
-                return self._no_response(error, request, sent=True)
-        sending = asyncio.run_coroutine_threadsafe(self._sender.send(request), _loop_of(os.getpid()))
+        deadline = _Deadline(request.deadline_s)
         try:
-            return sending.result()
-        finally:
-            sending.cancel()  # if an exception of a signal handler ended the wait
-
-    def _send_with(self, client: httpx.Client, request: Request) -> Response | NoResponse:
-        until, limit = time.monotonic() + request.deadline_s, request.deadline_s
-
-        def trace(event: str, _: object) -> None:
-            # The caller looks for a start that got no response, so it must not be sent later.
-            if event.endswith("send_request_headers.started") and time.monotonic() > until:
-                raise TimeoutError
-
-        timeouts = {"connect": self._connect_timeout(request), "read": limit, "write": limit, "pool": limit}
-        try:
-            built = self._build(request, timeouts, client.headers)
-            built.extensions["trace"] = trace
-            # The client's authentication would replace the key.
-            with closing(client.send(built, stream=True, auth=None, follow_redirects=False)) as response:
+            with deadline, self._response(request, deadline) as response:
                 received_at = time.time()
                 body = BoundedBody(response.headers.raw, request)
                 assert isinstance(response.stream, httpx.SyncByteStream)
                 for part in response.stream:
                     if body.feed(part):
                         break
-                    if time.monotonic() > until:
+                    if deadline.has_passed:
                         raise TimeoutError
                 return body.response(response.status_code, received_at)
         except FAILURES as error:
-            return self._no_response(error, request, sent=was_sent(error))
+            sent = was_sent(error)
+            return self._no_response(TimeoutError() if sent and deadline.has_passed else error, request, sent=sent)
+
+    @contextmanager
+    def _response(self, request: Request, deadline: _Deadline) -> Iterator[httpx.Response]:
+        limit = request.deadline_s
+        timeouts = {"connect": self._connect_timeout(request), "read": limit, "write": limit, "pool": limit}
+        built = self._build(request, timeouts, () if self._client is None else self._client.headers)
+        built.extensions["trace"] = deadline.trace
+        if self._client is None:
+            with (
+                httpx.HTTPTransport(verify=self._ssl_context(), proxy=self._proxy) as transport,
+                closing(transport.handle_request(built)) as response,
+            ):
+                yield response
+        else:
+            # The client's authentication would replace the key.
+            with closing(self._client.send(built, stream=True, auth=None, follow_redirects=False)) as response:
+                yield response
 
 
-@cache
-def _loop_of(process: int) -> asyncio.AbstractEventLoop:
-    """Return the event loop of this process for blocking requests; a forked child has no thread of its parent's."""
-    loop = asyncio.new_event_loop()
-    run_in_thread(loop.run_forever)
-    return loop
+class _Deadline:
+    """Shuts down the connection of a blocking request at its deadline, because httpx's timeouts are per read."""
+
+    def __init__(self, seconds: float) -> None:
+        self.has_passed = False
+        self._connection: socket.socket | None = None
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Note the connection when it is made; this is the `trace` extension of httpcore's requests."""
+        if event == "connection.connect_tcp.complete":
+            # A duplicate, because TLS takes the socket out of its object.
+            self._connection = info["return_value"].get_extra_info("socket").dup()
+            if self.has_passed:
+                info["return_value"].close()
+                raise httpx.ConnectTimeout("deadline")
+
+    def _end(self) -> None:
+        self.has_passed = True
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._connection is not None:
+            self._connection.close()
 
 
 def _read_file(path: Path) -> bytes:

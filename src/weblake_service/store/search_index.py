@@ -37,9 +37,8 @@ _BOUNDARY = "\u200b"
 _TERM = re.compile(r'(-?)(site:(?=[^\s"]))?(?:"([^"]*)"?|([^\s"]+))')
 #: Weights of title, description, text and URL.
 _RANK = "bm25(search_words, 8.0, 3.0, 1.0, 2.0)"
-#: Marks a searched word in a text; not `snippet`, which takes quadratic time where a page has one word very often.
-_FOUND = "\x02"
-_MARKED = f"highlight(search_words, 2, '{_FOUND}', '')"
+#: A phrase of an FTS expression.
+_QUOTED = re.compile('"([^"]*)"')
 #: Characters of a passage, and of them before the first searched word.
 _PASSAGE_CHARS, _BEFORE_CHARS = 300, 60
 
@@ -261,13 +260,13 @@ def _select(
         values.append(expression)
     order = "stored DESC" if newest or not expression else _RANK
     rows = db.execute(
-        f"SELECT url, title, description, {_MARKED if expression else 'text'} AS text"  # noqa: S608
-        " FROM search_words JOIN search_pages ON id = search_words.rowid"
+        "SELECT url, title, description, text FROM search_words JOIN search_pages ON id = search_words.rowid"  # noqa: S608
         f" WHERE {' AND '.join(where)} ORDER BY {order}, url LIMIT ?",
         (*values, limit),
     )
     return [
-        SearchHit(row["url"], _shown(row["title"]), _shown(row["description"]), _passage(row["text"])) for row in rows
+        SearchHit(url, _shown(title), _shown(description), _passage(text, expression))
+        for url, title, description, text in rows
     ]
 
 
@@ -294,11 +293,19 @@ def _shown(text: str) -> str:
     return " ".join(text.replace(_BOUNDARY, "").split())
 
 
-def _passage(text: str) -> str:
-    """Return the text around its first searched word, or its beginning, in one line, cut at word boundaries."""
-    start = max(0, text.find(_FOUND) - _BEFORE_CHARS)
-    window = text[start : start + 4 * _PASSAGE_CHARS]
-    line = _shown(window.replace(_FOUND, ""))
+def _passage(text: str, expression: str) -> str:
+    """Return the text around its first searched word, or its beginning, in one line, cut at word boundaries.
+
+    Not `snippet` or `highlight`, which take quadratic time where a page has one word very often. Endings may differ,
+    because the index has stems.
+    """
+    text, found = text.replace(_BOUNDARY, ""), None
+    words = [one.replace(_BOUNDARY, "").strip() for one in _QUOTED.findall(expression)]
+    stems = [re.escape(one[: max(4, len(one) - 3)] if one.isascii() else one) for one in words]
+    if stems:
+        found = re.search(rf"\b(?:{'|'.join(stems)})", text, re.IGNORECASE) or re.search("|".join(stems), text)
+    start = max(0, found.start() - _BEFORE_CHARS) if found is not None else 0
+    line = _shown(text[start : start + 4 * _PASSAGE_CHARS])
     if start:
         line = f"… {line.partition(' ')[2] or line}"
     if len(line) <= _PASSAGE_CHARS:

@@ -9,19 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from weblake import redaction
 from weblake.errors import InvalidOption, WeblakeError, causes
 from weblake.remedies import Remedy
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-
-
-#: Characters; a prefix of the key with at least this length is treated as a truncated key and hidden.
-MIN_PREFIX_CHARS = 8
-
-
-def _forms_of(character: str) -> str:
-    """Return a pattern for a character, plain or percent-encoded."""
-    return f"{re.escape(character)}|%(?i:{ord(character):02x})"
 
 
 class _RedactedText(str):
@@ -86,21 +78,7 @@ class ApiKey:
 
     def redact(self, text: str) -> str:
         """Return the text with each occurrence of the key replaced: plain, percent-encoded or truncated."""
-        if not self:
-            return text
-        prefix = "".join(f"(?:{_forms_of(one)})" for one in self._value[:MIN_PREFIX_CHARS])
-        shown, end = [], 0
-        for found in re.finditer(prefix, text):
-            if found.start() < end:
-                continue
-            shown.append(text[end : found.start()])
-            end = found.end()
-            for one in self._value[MIN_PREFIX_CHARS:]:  # "%" alone is where the text was truncated
-                more = re.compile(f"{_forms_of(one)}|%").match(text, end)
-                if more is None:
-                    break
-                end = more.end()
-        return "***".join([*shown, text[end:]])
+        return redaction.redact(text, self._value)
 
     def __repr__(self) -> str:
         return "ApiKey(***)"

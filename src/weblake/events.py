@@ -51,8 +51,8 @@ def known_status(status: object) -> str:
 
 
 def count_of(value: object) -> int | None:
-    """Return a count that the service reports, or None if it is no number of 0 or more."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """Return a count that the service reports, or None if it is no whole number from 0 to 2**53."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

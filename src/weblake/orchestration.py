@@ -89,9 +89,9 @@ if TYPE_CHECKING:
     from weblake.loads.orphans import open_loads_of_task as open_loads_of_task
     from weblake.loads.usage import land_activity as land_activity
     from weblake.loads.usage import land_report as land_report
+    from weblake.redaction import secrets_in as secrets_in
+    from weblake.redaction import without_secrets as without_secrets
     from weblake.remedies import Interface as Interface
-    from weblake.secret_settings import secrets_in as secrets_in
-    from weblake.secret_settings import without_secrets as without_secrets
     from weblake.tables.synchronization import sync_each as sync_each
     from weblake.urls.lists import read_urls as read_urls
     from weblake.urls.shards import UrlShard as UrlShard
@@ -177,7 +177,7 @@ _PLACES = {
     "refuse_memory": "dataset.root",
     "report": "jobs.usage_reports",
     "scrape_request": "loads.load_request:scrape",
-    "secrets_in": "secret_settings",
+    "secrets_in": "redaction",
     "start_load": "loads.intents",
     "sync_each": "tables.synchronization",
     "table_schema": "arrow.schemas:with_keys",
@@ -185,7 +185,7 @@ _PLACES = {
     "used_in": "jobs.usage_reports",
     "wait": "jobs.polling",
     "wait_for_any": "jobs.polling",
-    "without_secrets": "secret_settings",
+    "without_secrets": "redaction",
 }
 
 

@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from weblake.credentials import MIN_PREFIX_CHARS, ApiKey, BaseUrl, is_loopback
+from weblake.credentials import ApiKey, BaseUrl, is_loopback
+from weblake.redaction import MIN_PREFIX
 
 KEY = "test+key/0123456789="
 IN_URL = quote(KEY, safe="")
@@ -25,8 +26,8 @@ IN_URL = quote(KEY, safe="")
         (f"{KEY}{KEY}{KEY[:9]}", "*********"),
         (f"{KEY[:-1]}…", "***…"),
         (f"{IN_URL[:-2]}…", "***…"),
-        (f"{KEY[:MIN_PREFIX_CHARS]}…", "***…"),
-        (f"{KEY[: MIN_PREFIX_CHARS - 1]}…", "test+ke…"),
+        (f"{KEY[:MIN_PREFIX]}…", "***…"),
+        (f"{KEY[: MIN_PREFIX - 1]}…", "test+ke…"),
     ],
     ids=[
         "whole",

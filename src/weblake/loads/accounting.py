@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from weblake.api.models import JobErrors
+from weblake.events import count_of
 from weblake.loads.submitted_urls import Submitted
 
 
@@ -156,8 +157,8 @@ class Reconciler:
                 account.add(row)
         # If the service merges two spellings of a URL, it returns one document: the other is a duplicate and not
         # missing. They count as merged only if the service's `total` is smaller than the number of URLs sent.
-        lost = _counter(head.get("completed")) - self._stored - self._malformed
-        total = _counter(head.get("total"))
+        lost = (count_of(head.get("completed")) or 0) - self._stored - self._malformed
+        total = count_of(head.get("total")) or 0
         respelled = sent.count - total - len(account.rows) if total else 0
         unanswered: list[str] = []
         for each in sent.open():
@@ -199,8 +200,8 @@ class Reconciler:
         known = account.stored + account.failed + account.robots_blocked + account.rejected
         missing = max(
             0,
-            _counter(head.get("total")) - known,
-            _counter(head.get("completed")) - account.stored - self._malformed,
+            (count_of(head.get("total")) or 0) - known,
+            (count_of(head.get("completed")) or 0) - account.stored - self._malformed,
         )
         account.add_missing(missing)
         account.submitted = known + account.missing
@@ -214,8 +215,3 @@ def _page_errors(errors: JobErrors, rejected: Iterable[str]) -> Iterable[PageErr
         yield PageError(url, "robots_blocked", None, "robots.txt forbids it")
     for url in rejected:
         yield PageError(url, "rejected", None, "the service refused the URL at the start")
-
-
-def _counter(value: object) -> int:
-    """Return a counter of the service, or 0 if the value is not a valid counter."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else 0

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from weblake.errors import StorageRefused, WeblakeError, causes
+from weblake.redaction import redact
 from weblake.remedies import Remedy
 
 #: Folder of files that are being written; never listed.
@@ -64,7 +65,7 @@ def checked_name(name: str) -> str:
 def hide_secrets(text: str, hidden: tuple[str, ...] = ()) -> str:
     """Return the text without credentials: user info, signed query values, and every string of `hidden`."""
     for value in hidden:
-        text = text.replace(value, "***")
+        text = redact(text, value)
     return _USERINFO.sub("//***@", _SIGNED.sub(r"\1=***", text))
 
 

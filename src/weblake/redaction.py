@@ -1,6 +1,6 @@
-"""Find the secrets among settings for deltalake, pyiceberg and fsspec, and remove them from texts.
+"""Removes the API key, and the secrets among settings for deltalake, pyiceberg and fsspec, from texts.
 
-Errors of these libraries may show settings, and catalogs may return what they were sent.
+Errors of these libraries may show settings, and services and catalogs may return what they were sent.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import takewhile
 from urllib.parse import unquote, urlsplit
 
-#: Length from which on the beginning of a secret is removed from a text; shorter ones could be words.
+#: Characters; the beginning of a secret with at least this length is removed from a text.
 MIN_PREFIX = 8
 _SECRET_NAME = re.compile(
     r"secret|passw|passphrase|credential|authorization|private|signature|token$|(access|account|api|sas)[-_.]?key$"
@@ -53,13 +52,34 @@ def _parts(secret: str) -> Mapping[str, object]:
     return {name: value for name, _, value in fields if value}
 
 
-def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Return a text in which *** stands for each secret, also for one of which only the beginning is there.
+def redact(text: str, secret: str) -> str:
+    """Return the text with each occurrence of a secret as `***`: plain, percent-encoded or truncated.
 
-    Messages have only the first 300 characters of an error of a library, which may end within a secret.
+    Texts may end within a secret: a message has only the first 300 characters of an error of a library.
     """
+    prefix = "".join(f"(?:{_forms_of(one)})" for one in secret[:MIN_PREFIX])
+    shown, end = [], 0
+    for found in re.finditer(prefix, text) if secret else ():
+        if found.start() < end:
+            continue
+        shown.append(text[end : found.start()])
+        end = found.end()
+        for one in secret[MIN_PREFIX:]:  # "%" alone is where the text was truncated
+            more = re.compile(f"{_forms_of(one)}|%").match(text, end)
+            if more is None:
+                break
+            end = more.end()
+    return "***".join([*shown, text[end:]])
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return the text with `redact` applied for each secret, except short ones, which could be words."""
     for secret in sorted(secrets, key=len, reverse=True):
-        while len(secret) > MIN_PREFIX and (at := text.find(secret[:MIN_PREFIX])) >= 0:
-            same = takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False))
-            text = f"{text[:at]}***{text[at + sum(1 for _ in same) :]}"
+        text = redact(text, secret) if len(secret) > MIN_PREFIX else text
     return text
+
+
+def _forms_of(character: str) -> str:
+    """Return a pattern for a character, plain or percent-encoded."""
+    encoded = "".join(f"%{byte:02x}" for byte in character.encode(errors="replace"))
+    return f"{re.escape(character)}|(?i:{encoded})"

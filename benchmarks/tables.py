@@ -6,7 +6,7 @@
 
 Loads of ten documents are made without a service. The first sync commits all of them (a backlog), the second one a
 single load that has landed since. Own write: `write_deltalake(mode="append")` or pyiceberg's `Table.append`, with the
-rows in memory: it writes files, where weblake refers to those that exist, and it remembers nothing. On S3 (moto in a
+rows in memory, and remembers nothing. On S3 (moto in a
 process of its own, which searches all keys of a bucket for each listing) the requests are counted, by kind.
 """
 
@@ -32,7 +32,6 @@ from ledger_growth import s3_server
 from made_lakes import BEGAN, Shape
 
 from weblake import read, tables
-from weblake.dataset.registered_tables import ADDED, mark_uncommitted
 from weblake.dataset.root import open_dataset
 
 SIZES = (1, 100, 10_000)
@@ -84,8 +83,8 @@ def timed(place: Place, do: Callable[[], object]) -> tuple[float, Counter[str]]:
     return time.perf_counter() - begun, place.count() - before
 
 
-def one_more(place: Place, table_id: str, number: int) -> None:
-    """Land one more load, as a landing leaves it: its file, its records and its entry for the table."""
+def one_more(place: Place, number: int) -> None:
+    """Land one more load, as a landing leaves it: its file and its records."""
     rng = random.Random(number)
     created = BEGAN + timedelta(days=1, seconds=number)
     load = made_lakes.batch_intent(rng, created, DOCUMENTS)
@@ -94,7 +93,6 @@ def one_more(place: Place, table_id: str, number: int) -> None:
         (Path(folder) / "_weblake/ledger").mkdir(parents=True)
         job = str(uuid.UUID(int=rng.getrandbits(128), version=4))
         made_lakes.land(Path(folder), load, job, number, Shape(1, DOCUMENTS, 1), made_lakes.texts(rng), rng)
-        mark_uncommitted(dataset.storage, [table_id], load.load_id, ADDED)
         for path in (path for path in Path(folder).rglob("*") if path.is_file()):
             dataset.storage.create(str(path.relative_to(folder)), path.read_bytes())
 
@@ -106,7 +104,7 @@ def open_views(place: Place, format: str) -> dict[str, Callable[[], object]]:
     if format == "delta":
         from deltalake import DeltaTable
 
-        location = f"{place.root}/documents"
+        location = f"{place.root}/delta/documents"
         return {
             "deltalake": lambda: DeltaTable(location).count(),
             "Polars": lambda: polars.scan_delta(location).select(polars.len()).collect(),
@@ -140,11 +138,11 @@ def measured(place: Place, format: str, loads: int) -> dict[str, tuple[float, Co
     """Time and requests of each step, by its name."""
     options = place.options(format)
     named = {"catalog": "lake", "identifier": "web.documents"} if format == "iceberg" else {}
-    table = tables.add(place.root, format, table_options=options, **named)  # type: ignore[arg-type]
+    tables.add(place.root, format, table_options=options, **named)  # type: ignore[arg-type]
     found = {"backlog": timed(place, lambda: tables.sync(place.root, table_options=options))}
-    one_more(place, table.table_id, 1)  # what is imported and opened once
+    one_more(place, 1)  # what is imported and opened once
     tables.sync(place.root, table_options=options)
-    one_more(place, table.table_id, 2)
+    one_more(place, 2)
     found["one load"] = timed(place, lambda: tables.sync(place.root, table_options=options))
     found["nothing"] = timed(place, lambda: tables.sync(place.root, table_options=options))
     found["status"] = timed(place, lambda: tables.status(place.root, table_options=options))

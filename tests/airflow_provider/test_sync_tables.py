@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 from dag_runs import Run, returned, run_one, task_logs
-from table_lab import FORMATS, add, iceberg_table, land, options_of, rows
-from task_lab import task_lab
 from test_report_operators import events
 
 import weblake
 from weblake import tables
 from weblake.errors import AskPerson, StorageRefused
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
-from weblake.tables import synchronization
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
@@ -69,7 +66,7 @@ def test_a_load_is_in_the_table_when_its_task_has_succeeded(
     run_dag: Run, root: Path, site: GatedSite, weblake_connection: WeblakeService
 ) -> None:
     alias = AssetAlias(f"lake-{uuid.uuid4().hex}")
-    table = Asset(f"file://{root}/documents")
+    table = Asset(f"file://{root}/delta/documents")
     run = run_one(run_dag, scraping(root, site, outlets=[alias, table]))
     assert run.state == "success"
     receipt = returned(run, "land")
@@ -375,29 +372,3 @@ def test_a_table_that_cannot_be_used_is_retried_as_the_task_is_configured() -> N
     policy = TableSyncRetryPolicy.deserialize(TableSyncRetryPolicy().serialize())
     assert policy.evaluate(StorageRefused("down"), 1, 3) == RetryDecision.default()
     assert policy.evaluate(AskPerson("who"), 1, 3) == WeblakeRetryPolicy().evaluate(AskPerson("who"), 1, 3)
-
-
-@pytest.mark.parametrize("case", ["restored", "down"])
-def test_a_file_that_another_table_may_name_is_kept(
-    airflow_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
-    """Another program has restored an older version of the second table, or its catalog is down."""
-    from airflow_provider_weblake import table_sync
-
-    with task_lab(tmp_path) as lab:
-        old = land(lab, "run-1", "a")
-        for format in FORMATS:
-            add(lab, format, keep_days=0)
-        conn_id = connect(monkeypatch, conn_type="iceberg", extra=dict(options_of(lab, "iceberg") or {}))
-        assert [each["added"] for each in table_sync.sync(str(lab.root), catalog_conn_id=conn_id).tables] == [1, 1]
-        before = iceberg_table(lab).metadata.current_snapshot_id
-        new = land(lab, "run-2", "a")
-        with monkeypatch.context() as patched:
-            patched.setattr(synchronization, "delete_kept_files", lambda *_: 0)
-            table_sync.sync(str(lab.root), catalog_conn_id=conn_id)
-        iceberg_table(lab).manage_snapshots().set_current_snapshot(snapshot_id=before).commit()
-        found = table_sync.sync(str(lab.root), catalog_conn_id=conn_id if case == "restored" else None)
-        assert [each["format"] for each in found.tables] == ["delta", "iceberg"][: 2 if case == "restored" else 1]
-        assert len(found.errors) == (case == "down")
-        assert lab.visible == sorted([old, new])
-        assert rows(lab, "iceberg") == {old: 3}

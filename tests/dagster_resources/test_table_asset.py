@@ -14,8 +14,7 @@ from gated_site import GatedSite
 from in_process import Bench
 
 from dagster_weblake import BatchScrapeRequest, build_table_asset, build_weblake_assets
-from weblake import orchestration, tables
-from weblake.api.models import ActivityEntry
+from weblake import tables
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 
@@ -28,10 +27,10 @@ def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) 
     assert unregistered.retries() == []
     tables.add(bench.root, "delta")
     found = bench.run([table]).metadata("pages_table")
-    assert found["dagster/uri"] == f"{bench.root}/documents"
+    assert found["dagster/uri"] == f"{bench.root}/delta/documents"
     assert (found["dagster/row_count"], found["weblake/loads_added"], found["weblake/table_version"]) == (2, 1, "1")
     assert (found["dagster/table_name"], found["weblake/loads_removed"]) == ("documents", 0)
-    written = DeltaTable(Path(bench.root) / "documents")
+    written = DeltaTable(Path(bench.root) / "delta" / "documents")
     assert written.to_pyarrow_table().num_rows == 2
     columns = [column.name for column in found["dagster/column_schema"].columns]
     assert sorted(columns) == sorted(field.name for field in written.schema().fields)
@@ -75,7 +74,7 @@ def test_a_table_that_is_temporarily_unreadable_is_synced_by_the_retry(bench: Be
     pages = build_weblake_assets("pages", BatchScrapeRequest(urls=[f"{site.url}/page/1"]))
     assert bench.run(pages).success
     tables.add(bench.root, "delta")
-    log, away = Path(bench.root) / "documents" / "_delta_log", Path(bench.root) / "away"
+    log, away = Path(bench.root) / "delta" / "documents" / "_delta_log", Path(bench.root) / "away"
     log.rename(away)
 
     policy = dg.RetryPolicy(max_retries=1, delay=0)
@@ -112,20 +111,3 @@ def test_several_tables_have_an_asset_each(
     one = build_table_asset(spec, deps=["pages"], table_name="web.documents", table_options=options)
     assert one.specs_by_key[spec.key].group_name == "lake"
     assert bench.run([one]).metadata("lake/documents")["dagster/row_count"] == 1
-
-
-@pytest.mark.system
-def test_a_table_of_activity_is_materialized(bench: Bench) -> None:
-    def land(*ids: str) -> None:
-        entries = [ActivityEntry(id=one, endpoint="scrape", created_at="2026-11-20T10:00:00Z") for one in ids]
-        orchestration.land_activity(entries, orchestration.open_dataset(bench.root))
-
-    land("a")
-    tables.add(bench.root, "delta", table="activity")
-    table = build_table_asset("calls", deps=[], table_name="activity")
-    for ids in ("a", "b"):
-        land(ids)
-        found = bench.run([table]).metadata("calls")
-        assert (found["dagster/row_count"], found["weblake/loads_added"]) == (len(ids) + (ids == "b"), 1)
-    assert found["weblake/loads_removed"] == 1
-    assert "endpoint" in [column.name for column in found["dagster/column_schema"].columns]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 URI, WAREHOUSE = os.environ.get("CATALOG_URI", ""), os.environ.get("WAREHOUSE", "")
-DELTA = f"{os.environ.get('DATASET', '')}/documents"
+DELTA = f"{os.environ.get('DATASET', '')}/delta/documents"
 
 #: Reads columns, if a condition is given only of the rows of one URL, as a list of dicts.
 Reader = Callable[[list[str], "str | None"], list[dict[str, Any]]]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from task_lab import RETRY, TaskLab
@@ -14,6 +13,7 @@ from task_lab import RETRY, TaskLab
 from weblake import tables
 from weblake.tables import delta, iceberg
 from weblake.tables.formats import CommitConflict
+from weblake.tables.registration import open_lake_table
 
 FORMATS = ("delta", "iceberg")
 
@@ -42,12 +42,16 @@ def iceberg_table(lab: TaskLab) -> Table:
     return load_catalog("lake", **options_of(lab, "iceberg") or {}).load_table("web.documents")
 
 
+def lake(lab: TaskLab, format: str) -> Any:
+    """The table, opened as a sync opens it."""
+    (table,) = [each for each in tables.list_tables(lab.root) if each.format == format]
+    return open_lake_table(lab.dataset, table, options_of(lab, format))
+
+
 def rows(lab: TaskLab, format: str) -> Mapping[str, int]:
     """The number of rows of each load, as the table has them."""
-    if format == "delta":
-        return delta.open_table(lab.dataset.storage, "documents").loads()
-    options = options_of(lab, format)
-    return iceberg.open_table(lab.dataset.storage, "documents", "lake", "web.documents", options).loads()
+    found: Mapping[str, int] = lake(lab, format).loads()
+    return found
 
 
 def land(lab: TaskLab, run: str, day: str) -> str:
@@ -59,11 +63,6 @@ def land_run(lab: TaskLab, number: int, occasion: str = RETRY) -> str:
     """Land the load of one of several runs with the same keys, and return its id."""
     lab.run = f"run-{number}"
     return lab.land(occasion).receipt.load_id
-
-
-def loads_by_reference(table: DeltaTable) -> set[str]:
-    """The loads whose own files a Delta Lake table names; a copy of rows has another name."""
-    return {uri.rpartition("/")[2][:16] for uri in table.file_uris()}
 
 
 def row_counts(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:

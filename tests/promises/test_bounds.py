@@ -76,9 +76,10 @@ BOUNDS: dict[str, dict[str, object]] = {
     "storage.local": {"PATH_MAX": 4096},
     "storage.objects": {"TRIES": 3, "PART": 16 * MB, "PARALLEL": 4, "KEY_BYTES": 1024},
     "storage.scratch": {"ABANDONED_S": 24 * 3600.0},
-    "tables.attempts": {"TRIES": 30, "UNCHANGED_TRIES": 8, "PAUSE_S": 2.0},
-    "tables.batches": {"LOADS_PER_COMMIT": 1000},
-    "tables.registration": {"KEEP_DAYS": 7.0},
+    "tables.synchronization": {
+        **{"TRIES": 30, "UNCHANGED_TRIES": 8, "PAUSE_S": 2.0},
+        **{"LOADS_PER_COMMIT": 1000, "BYTES_PER_COMMIT": 64 * MB},
+    },
     "urls.shards": {"DEFAULT_PER_SHARD": 5000, "MAX_SHARDS": 1024},
 }
 

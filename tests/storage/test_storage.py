@@ -149,9 +149,6 @@ def test_publish_is_create_only_and_readable(storage: Storage) -> None:
         assert file.seekable()
         file.seek(1)
         assert file.read() == b"ows"
-    assert storage.read_range(DATA, 1, 3) == b"ow"
-    with pytest.raises(StorageRefused):
-        storage.read_range(NAME, 0, 1)
     assert not storage.exists("documents")  # a folder is no file
     path = storage.local_path(DATA)
     assert path is None or path.read_bytes() == b"rows"

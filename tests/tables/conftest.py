@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from task_lab import TaskLab, task_lab
 
-from weblake.tables import attempts
+from weblake.tables import synchronization
 
 
 @pytest.fixture
@@ -21,4 +21,4 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts of a commit follow each other without a pause."""
-    monkeypatch.setattr(attempts, "PAUSE_S", 0.0)
+    monkeypatch.setattr(synchronization, "PAUSE_S", 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +20,10 @@ from task_lab import RETRY, TaskLab, task_lab
 import weblake
 from weblake import tables
 from weblake.arrow import schemas
-from weblake.errors import FeatureMissing, StorageRefused
-from weblake.tables import committing, iceberg
-from weblake.tables.formats import LoadFile
+from weblake.errors import FeatureMissing
+from weblake.tables import iceberg
+from weblake.tables.formats import Change
+from weblake.tables.registration import open_lake_table
 
 IDENTIFIER = "web.documents"
 
@@ -56,17 +58,16 @@ def loads_in(options: Mapping[str, str]) -> list[str]:
 @pytest.mark.smoke
 def test_a_replacement_is_one_change(lab: TaskLab, options: Mapping[str, str]) -> None:
     first = lab.land(RETRY).receipt
-    table = tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
+    table = tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
     assert table.name == IDENTIFIER
     (done,) = tables.sync(lab.root, table_options=options)
     assert (done.added, done.removed, done.rows) == ((first.load_id,), (), 3)
     lab.run = "run-2"
     second = lab.land(RETRY).receipt
     (done,) = tables.sync(lab.root, table_options=options)
-    assert (done.added, done.removed, done.deleted_files) == ((second.load_id,), (first.load_id,), 1)
+    assert (done.added, done.removed) == ((second.load_id,), (first.load_id,))
     assert (done.rows, done.table_rows) == (3, 3)
     assert loads_in(options) == [second.load_id] * 3
-    assert lab.visible == [second.load_id]
     (again,) = tables.sync(lab.root, table_options=options, everything=True)
     assert (again.added, again.removed, again.version) == ((), (), done.version)
     assert tables.status(lab.root, table_options=options)[0].in_step
@@ -78,33 +79,15 @@ def test_polars_reads_the_rows_of_the_dataset(lab: TaskLab, options: Mapping[str
     tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
     tables.sync(lab.root, table_options=options)
     rows = polars.scan_iceberg(load_catalog("lake", **options).load_table(IDENTIFIER)).collect()
-    read = weblake.read(lab.root).to_polars().drop("day")
+    read = weblake.read(lab.root).to_polars()
     assert rows.sort("position").select(read.columns).drop("metadata").equals(read.sort("position").drop("metadata"))
 
 
-@pytest.mark.smoke
-def test_a_load_that_was_retired_before_its_sync_is_never_added(lab: TaskLab, options: Mapping[str, str]) -> None:
-    lab.land(RETRY)
-    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
-    tables.sync(lab.root, table_options=options)
-    for run in ("run-2", "run-3"):
-        lab.run = run
-        last = lab.land(RETRY).receipt
-    (done,) = tables.sync(lab.root, table_options=options)
-    assert (done.added, len(done.removed)) == ((last.load_id,), 2)
-    assert loads_in(options) == [last.load_id] * 3
-    assert lab.visible == [last.load_id]
-    assert lab.dataset.storage.list("_weblake/uncommitted") == []
-
-
-@pytest.mark.parametrize(("listed_from", "deleted"), [(1, False), (100, True)], ids=["listed", "rows deleted"])
-def test_our_records_remember_loads_whose_snapshots_have_expired(
-    lab: TaskLab, options: Mapping[str, str], listed_from: int, deleted: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("deleted", [False, True], ids=["rows stay", "rows deleted"])
+def test_a_load_whose_snapshot_has_expired_is_not_added_again(
+    lab: TaskLab, options: Mapping[str, str], deleted: bool
 ) -> None:
-    """Also if another program has deleted their rows, as a law may ask: a sync does not bring them back."""
-    monkeypatch.setattr(committing, "LISTED_FROM", listed_from)
-    if listed_from == 1:
-        monkeypatch.setattr(committing, "_is_committed", mock.Mock(side_effect=AssertionError("they are listed")))
+    """By our records, also if another program has deleted its rows; by its rows, if a killed sync left no record."""
     first = lab.land(RETRY).receipt
     tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
     tables.sync(lab.root, table_options=options)
@@ -115,9 +98,12 @@ def test_our_records_remember_loads_whose_snapshots_have_expired(
     if deleted:
         table.delete(f"load_id = '{first.load_id}'")
     table.maintenance.expire_snapshots().by_id(table.metadata.snapshots[0].snapshot_id).commit()
-    (done,) = tables.sync(lab.root, table_options=options, everything=True)
+    if not deleted:
+        shutil.rmtree(lab.root / "_weblake" / "committed")
+    (done,) = tables.sync(lab.root, table_options=options)
     assert done.added == ()
     assert loads_in(options).count(first.load_id) == (0 if deleted else 3)
+    assert tables.status(lab.root, table_options=options)[0].in_step
 
 
 def test_retries_of_a_table_stay_off(lab: TaskLab, options: Mapping[str, str]) -> None:
@@ -139,28 +125,28 @@ def test_retries_of_a_table_stay_off(lab: TaskLab, options: Mapping[str, str]) -
 
 @pytest.mark.skipif(pyiceberg.__version__ < "0.12", reason="pyiceberg 0.11 does not repeat a commit")
 def test_control_default_retries_double(lab: TaskLab, options: Mapping[str, str], tmp_path: Path) -> None:
-    """Why weblake has retries of its own: with pyiceberg's, three workers that look first add the same file thrice.
+    """Why weblake has retries of its own: with pyiceberg's, three workers that look first add the same load thrice.
 
     Each worker reads the table, finds that no snapshot names the load, waits until the others are as far, and commits.
     """
-    receipt = lab.land(RETRY).receipt
-    (file,) = receipt.files
+    load_id = lab.land(RETRY).receipt.load_id
+    rows = weblake.read(lab.root).to_table().select(["load_id"])
     catalog = load_catalog("lake", **options)
     catalog.create_namespace("web")
-    catalog.create_table("web.control", schema=schemas.DOCUMENTS)
+    catalog.create_table("web.control", schema=rows.schema)
     ready = Barrier(3, timeout=20)
 
     def work(_: int) -> None:
         table = load_catalog("lake", **options).load_table("web.control")
         named = {snapshot.summary.additional_properties.get("load_id") for snapshot in table.snapshots()}
-        assert receipt.load_id not in named
+        assert load_id not in named
         ready.wait()
-        table.add_files([f"file://{lab.root}/{file.path}"], snapshot_properties={"load_id": receipt.load_id})
+        table.append(rows, snapshot_properties={"load_id": load_id})
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(work, range(3)))
-    rows = catalog.load_table("web.control").scan(selected_fields=("load_id",)).to_arrow()
-    assert rows.column("load_id").to_pylist() == [receipt.load_id] * 9  # of 3
+    found = catalog.load_table("web.control").scan(selected_fields=("load_id",)).to_arrow()
+    assert found.column("load_id").to_pylist() == [load_id] * 9  # of 3
 
 
 def test_readers_skip_files_by_the_statistics_of_the_manifests(lab: TaskLab, options: Mapping[str, str]) -> None:
@@ -185,18 +171,32 @@ def test_readers_skip_files_by_the_statistics_of_the_manifests(lab: TaskLab, opt
 
 
 def test_a_sync_that_takes_out_many_loads_reads_no_file_of_another_load(
-    lab: TaskLab, options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+    lab: TaskLab, options: Mapping[str, str]
 ) -> None:
     """pyiceberg reads the files of all loads for a set of more than 200 values."""
     lab.land(RETRY)
     tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
     tables.sync(lab.root, table_options=options)
-    table = iceberg.open_table(lab.dataset.storage, "documents", "lake", IDENTIFIER, options)
-    gone = [LoadFile(f"{number:016x}", "documents/gone.parquet", 1, 1, {}) for number in range(401)]
-    (file,) = lab.root.glob("documents/*=*/*.parquet")
-    file.unlink()
-    table.commit([], gone)
-    assert len(table.removed(each.load_id for each in gone)) == 401
+    (registered,) = tables.list_tables(lab.root)
+    table = open_lake_table(lab.dataset, registered, options)
+    gone = [f"{number:016x}" for number in range(401)]
+    shutil.rmtree(lab.root.parent / "warehouse" / "web" / "documents" / "data")
+    schema = schemas.with_keys("documents", ["day"])
+    table.commit(Change(lab.dataset.storage, schema, [], gone, gone))
+    table.refresh()
+    assert table.committed(gone) == dict.fromkeys(gone, "removed")
+
+
+def test_a_commit_of_several_parts(lab: TaskLab, options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a commit do not have to fit into memory."""
+    monkeypatch.setattr(iceberg, "_PART_BYTES", 1)
+    for number in range(3):
+        lab.run, lab.keys = f"run-{number}", {"day": str(number)}
+        lab.land(RETRY)
+    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
+    with mock.patch.object(SqlCatalog, "commit_table", autospec=True, side_effect=SqlCatalog.commit_table) as commits:
+        (done,) = tables.sync(lab.root, table_options=options)
+    assert (len(done.added), done.rows, done.table_rows, commits.call_count) == (3, 9, 9, 1)
 
 
 @pytest.mark.smoke
@@ -205,7 +205,7 @@ def test_a_rewrite_of_the_files_neither_doubles_nor_loses(lab: TaskLab, options:
     lab.land(RETRY)
     lab.run, lab.keys = "run-2", {"day": "other"}
     second = lab.land(RETRY).receipt
-    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
+    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
     tables.sync(lab.root, table_options=options)
     table = load_catalog("lake", **options).load_table(IDENTIFIER)
     table.overwrite(table.scan().to_arrow())
@@ -222,24 +222,13 @@ def test_a_rewrite_of_the_files_neither_doubles_nor_loses(lab: TaskLab, options:
 
 
 def test_the_endpoint_of_the_environment_counts_unless_the_catalog_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """test_exactly_once.py and test_usage_tables.py use it on a server."""
+    """test_synchronization.py uses it on a server."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     assert iceberg._with_endpoint("lake", {"type": "sql"}) == {"type": "sql", "s3.endpoint": "http://127.0.0.1:1"}
     given = {"s3.endpoint": "http://127.0.0.1:2"}
     assert iceberg._with_endpoint("lake", given) == given
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__S3__ENDPOINT", "http://127.0.0.1:3")
     assert iceberg._with_endpoint("lake", {}) == {}
-
-
-def test_a_dataset_that_was_moved_is_named(lab: TaskLab, options: Mapping[str, str]) -> None:
-    """The table has the whole paths of the files."""
-    lab.land(RETRY)
-    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
-    tables.sync(lab.root, table_options=options)
-    moved = lab.root.rename(lab.root.with_name("moved"))
-    with pytest.raises(StorageRefused, match=f"(?s)names a file that is missing.+{lab.root}") as caught:
-        tables.status(moved, table_options=options)
-    assert "move it back" in str(caught.value)
 
 
 def test_a_package_that_a_catalog_lacks_is_named(

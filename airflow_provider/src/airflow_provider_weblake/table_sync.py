@@ -255,10 +255,8 @@ def _run_within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def _xcom_summary(result: SyncResult) -> dict[str, object]:
-    shown = result.to_dict()
-    del shown["deleted_files"]
     return {
-        **shown,
+        **result.to_dict(),
         "added": len(result.added),
         "removed": len(result.removed),
         "load_ids": list(result.added[-NAMED:]),

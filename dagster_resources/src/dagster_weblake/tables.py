@@ -37,10 +37,9 @@ def build_table_asset(
     """Return an asset whose materialization commits to a table what has landed, each load exactly once.
 
     The table is registered once, with `weblake table add` or `weblake.tables.add`. Its metadata are the table's URI,
-    name, version, number of rows and columns, and how many loads were added and taken out; of usage_periods and
-    activity, how many files had their content added and taken out. Runs at the same time, retries and repetitions are
-    harmless. An asset downstream reads the table with an IO manager of Delta Lake or Iceberg, which finds it by the
-    asset's key: the last parts are the folder or namespace and the table.
+    name, version, number of rows and columns, and how many loads were added and taken out. Runs at the same time,
+    retries and repetitions are harmless. An asset downstream reads the table with an IO manager of Delta Lake or
+    Iceberg, which finds it by the asset's key: the last parts are the folder or namespace and the table.
 
     Args:
         asset: The key of the asset, or a spec.
@@ -84,7 +83,7 @@ def build_table_asset(
                     hint="Give table_format and table_name, and an asset to each table.",
                 )
             (result,) = done
-            keys = orchestration.path_keys(dataset, result.table) if result.format == "delta" else ()
+            keys = orchestration.path_keys(dataset, result.table)
         context.log.info(
             "Loads added: %d (rows: %d); taken out: %d.", len(result.added), result.rows, len(result.removed)
         )

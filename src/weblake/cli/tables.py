@@ -11,8 +11,7 @@ from weblake import output
 from weblake.cli.app import FAILED, Json, RootArgument
 
 if TYPE_CHECKING:
-    from weblake.dataset.registered_tables import RegisteredTable
-    from weblake.tables.formats import TableResult
+    from weblake.tables import RegisteredTable
 
 _Format = Annotated[str, typer.Argument(metavar="delta|iceberg")]
 _OnlyFormat = Annotated[
@@ -21,7 +20,6 @@ _OnlyFormat = Annotated[
 _OnlyName = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="Only this table: its identifier, or the dataset's table.")
 ]
-_TABLES = ("documents", "page_errors", "usage_periods", "activity")
 # What concerns the user is an error: without a handler Python would print the warnings of pyiceberg to standard error.
 logging.getLogger("pyiceberg").addHandler(logging.NullHandler())
 #: Maximum number of load ids that a line names.
@@ -32,7 +30,7 @@ def add(
     root: RootArgument,
     format: _Format,
     table: Annotated[
-        str, typer.Option("--table", metavar="TABLE", help=f"The table of the dataset: {', '.join(_TABLES)}.")
+        str, typer.Option("--table", metavar="TABLE", help="The table of the dataset: documents, page_errors.")
     ] = "documents",
     catalog: Annotated[
         str | None, typer.Option("--catalog", metavar="NAME", help="Iceberg: a catalog in pyiceberg's configuration.")
@@ -40,16 +38,18 @@ def add(
     identifier: Annotated[
         str | None, typer.Option("--identifier", metavar="NAME", help="Iceberg: the table, such as web.documents.")
     ] = None,
-    keep_days: Annotated[
-        float | None,
-        typer.Option("--keep-days", metavar="DAYS", help="Keep the files of replaced loads for this many days (7)."),
+    location: Annotated[
+        str | None,
+        typer.Option(
+            "--location", metavar="URL", help="The table's folder; for Delta Lake ROOT/delta/TABLE if absent."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Registers a table of the dataset, and creates it if it does not exist. `table sync` fills it."""
     from weblake import tables
 
-    added = tables.add(root, format, table=table, catalog=catalog, identifier=identifier, keep_days=keep_days)
+    added = tables.add(root, format, table=table, catalog=catalog, identifier=identifier, location=location)
     if as_json:
         output.show_json(_as_json(added))
     else:
@@ -61,11 +61,11 @@ def sync(
     format: _OnlyFormat = None,
     name: _OnlyName = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Check all loads and files, not only those since the last sync.")
+        bool, typer.Option("--all", help="Look up all loads in the table, not only those since the last sync.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Adds new loads to the tables and removes replaced ones; each load and period exactly once."""
+    """Adds new loads to the tables and removes replaced ones; each load exactly once."""
     from weblake import tables
 
     done = tables.sync(root, format=format, name=name, everything=everything)
@@ -74,7 +74,7 @@ def sync(
         return
     for each in done:
         output.show_text(
-            f"{each.format} {each.name}: {len(each.added):,} {_unit(each)} added ({each.rows:,} rows), "
+            f"{each.format} {each.name}: {len(each.added):,} loads added ({each.rows:,} rows), "
             f"{len(each.removed):,} taken out, version {each.version}"
         )
 
@@ -87,26 +87,20 @@ def status(root: RootArgument, format: _OnlyFormat = None, name: _OnlyName = Non
     if as_json:
         output.show_json({"tables": [each.to_dict() for each in found]})
     for each in () if as_json else found:
-        title, unit = f"{each.format} {each.name}", _unit(each)
+        title = f"{each.format} {each.name}"
         if each.in_step:
-            output.show_text(f"{title}: {each.loads:,} {unit}, {each.rows:,} rows, version {each.version}: up to date")
-            continue
+            output.show_text(f"{title}: {each.loads:,} loads, {each.rows:,} rows, version {each.version}: up to date")
         for what, loads in (
             ("not added yet", each.missing),
-            ("deleted from the table by another program", each.deleted),
             ("replaced, and still in the table", each.retired),
-            ("replaced, and brought back into the table by another program", each.restored),
-            (f"in the table with another {'content' if unit == 'files' else 'number of rows'}", each.different),
-            (f"in the table, and not in the {'dataset' if unit == 'files' else 'ledger'}", each.unknown),
+            ("in the table with more rows than in the dataset", each.different),
+            ("in the table, and not in the ledger", each.unknown),
+            ("with rows deleted from the table by another program, which a sync leaves as it is", each.deleted),
+            ("replaced, and brought back by another program, which a sync leaves as it is", each.restored),
         ):
             if loads:
                 named = ", ".join(loads[:_MAX_NAMED]) + (", …" if len(loads) > _MAX_NAMED else "")
-                output.show_text(f"{title}: {len(loads):,} {unit} {what}: {named}")
-        if each.deleted or each.restored:
-            output.show_text(
-                f"{title}: a sync does not undo what another program has changed. Restore the version of the table "
-                "before the change, or make the table anew (docs/tables.md)."
-            )
+                output.show_text(f"{title}: {len(loads):,} loads {what}: {named}")
     if not all(each.in_step for each in found):
         raise typer.Exit(FAILED)
 
@@ -131,7 +125,7 @@ def remove(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="Its identifier; for Delta Lake, the dataset's table. Default: the only table of this format.",
+            help="Its identifier or location, or the dataset's table. Default: the only table of this format.",
         ),
     ] = None,
     catalog: Annotated[
@@ -150,17 +144,12 @@ def remove(
         output.show_text(f"{removed.format} {removed.name}: removed from {root}. The table itself is unchanged.")
 
 
-def _unit(result: TableResult) -> str:
-    """Return what a table consists of: the files of usage_periods and activity, or loads."""
-    return "files" if result.table in ("usage_periods", "activity") else "loads"
-
-
 def _as_json(table: RegisteredTable) -> dict[str, object]:
     return {
         "format": table.format,
         "table": table.table,
         "catalog": table.catalog,
         "identifier": table.identifier,
-        "keep_days": table.keep_days,
+        "location": table.location,
         "registered_at": table.at,
     }

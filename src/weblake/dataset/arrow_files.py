@@ -89,13 +89,6 @@ def with_keys(rows: pa.RecordBatch, keys: Mapping[str, str], schema: pa.Schema) 
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def append_keys(rows: pa.Table, keys: Mapping[str, str]) -> pa.Table:
-    """Return the rows of one file with its path keys as further columns."""
-    for key, value in keys.items():
-        rows = rows.append_column(key, pa.repeat(pa.scalar(value, pa.string()), rows.num_rows))
-    return rows
-
-
 def _holds(name: str) -> ds.Expression:
     """Return the partition expression of a file: each path key equals its value."""
     import pyarrow.dataset as ds

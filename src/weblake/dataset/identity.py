@@ -36,11 +36,6 @@ def request_digest(body: object) -> str:
     return blake2b(canonical(body), digest_size=16).hexdigest()
 
 
-def content_digest(data: bytes) -> str:
-    """Return a digest of the content of a file, as 32 hexadecimal digits."""
-    return blake2b(data, digest_size=16).hexdigest()
-
-
 def checked_load_id(load_id: str) -> str:
     """Return the load id unchanged after checking its form.
 

@@ -29,16 +29,12 @@ SUBMITTED = "_weblake/submitted"
 LISTS = "_weblake/lists"
 #: The landed loads of each slot (slots.py), and how the names of an entry and of a note about publishing end.
 SLOTS, SLOT_ENTRY, SLOT_PUBLISHING = "_weblake/slots", ".json", ".publishing"
-#: The records of the Delta Lake and Iceberg tables of a dataset (registered_tables.py).
+#: The records of the Delta Lake and Iceberg tables of a dataset (tables/registration.py).
 TABLES = "_weblake/tables"
-#: Loads that have landed or were retired and that a table has not committed yet.
-UNCOMMITTED = "_weblake/uncommitted"
 #: Loads that a table has committed, added or removed.
 COMMITTED = "_weblake/committed"
-#: Retired loads whose files are kept because a table may still name them.
-KEPT = "_weblake/kept"
-#: The Delta Lake tables of usage_periods and activity, which have copies of the dataset's files.
-DELTA_COPIES = "delta"
+#: The Delta Lake tables of the dataset, which have copies of its rows.
+DELTA = "delta"
 #: Entries of the service's activity list that a run has read and that are not yet merged into a day's file.
 PENDING_ACTIVITY = "_weblake/activity"
 
@@ -114,9 +110,7 @@ def load_path(table: str, partition: Mapping[str, str] | None, created: datetime
 
 
 def is_data(name: str) -> bool:
-    """Return whether weblake has written a file of a table: the log of a Delta Lake table is in the same folder, and
-    its maintenance writes files of its own beside those of the loads.
-    """
+    """Return whether weblake has written a file of a table, and no other program."""
     return _DATA.fullmatch(name.rpartition("/")[2]) is not None and "/_" not in name
 
 

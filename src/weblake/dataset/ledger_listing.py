@@ -19,7 +19,6 @@ from weblake.dataset import parallel
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Done, Intent, Retired
-from weblake.dataset.registered_tables import TableRecords
 from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
@@ -141,14 +140,12 @@ def landed_files(ledger: Ledger, numbers: Iterable[int]) -> Iterator[tuple[str, 
 def files_gone(ledger: Ledger, gone: Mapping[str, str]) -> StorageRefused:
     """Return the error that files of landed loads do not exist; `gone` has the load id of each path."""
     of = sorted({path.partition("/")[0] for path in gone})
-    tables = [f"{each.format} {each.name}" for each in TableRecords(ledger).tables() if each.table in of]
     ids = sorted(set(gone.values()))
     named = ", ".join(ids[:_MAX_NAMED]) + (f" and {len(ids) - _MAX_NAMED:,} more" if len(ids) > _MAX_NAMED else "")
-    held = f"Their rows may be in the table {' or '.join(tables)}: read that one. " if tables else ""
     return StorageRefused(
         f"Files of landed loads are gone from {' and '.join(of)} of {ledger.storage.url}: another program has deleted "
         f"them. Loads: {named}.",
-        hint=Remedy("{held}Restore the files from a backup, or {start_afresh}, which is paid.", {"held": held}),
+        hint=Remedy("Restore the files from a backup, or {start_afresh}, which is paid."),
     )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weblake.arrow import parquet, schemas
-from weblake.dataset import arrow_files, layout, ledger_listing, prefetch, registered_tables
+from weblake.dataset import arrow_files, layout, ledger_listing, prefetch
 from weblake.dataset.identity import checked_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.errors import FeatureMissing, InvalidOption
@@ -176,12 +176,7 @@ class Reading:
         """Return the files and the columns. The ledger is listed first: a load that lands meanwhile is not missed."""
         is_of_loads, ledger = self.table in layout.LOAD_TABLES, Ledger(self.storage)
         landed = self._landed(ledger) if is_of_loads else set()
-        left_out = registered_tables.kept_loads(self.storage) if is_of_loads else set()
-        names = [
-            name
-            for name in self.storage.list(self.table)
-            if layout.is_data(name) and layout.load_id_in(name) not in left_out
-        ]
+        names = [name for name in self.storage.list(self.table) if layout.is_data(name)]
         found = layout.keys_of(names[0]) if names else layout.Layout(self.storage).keys(self.table)
         schema = schemas.with_keys(self.table, found)
         self._check(list(found), schema.names)

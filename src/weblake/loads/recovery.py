@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from weblake.dataset import layout, registered_tables
+from weblake.dataset import layout
 from weblake.dataset.landed_loads import find_published, with_files
 from weblake.dataset.records import Done, Intent
 from weblake.dataset.root import Dataset, LandedLoad
@@ -23,9 +23,8 @@ def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
 
 
 def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Done:
-    ledger, tables = dataset.ledger, registered_tables.table_ids(dataset.storage)
+    ledger = dataset.ledger
     receipt = with_files(dataset, intent, receipt)
-    registered_tables.mark_uncommitted(dataset.storage, tables, intent.load_id, registered_tables.ADDED)
     if intent.slot is None:
         return ledger.record_done(intent.load_id, receipt.to_dict(), version=intent.version)
     entry = dataset.slots.add(intent, receipt)
@@ -35,9 +34,9 @@ def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Done:
     replaced = [other.load_id for other in older]
     done = ledger.record_done(intent.load_id, entry.receipt, retired=replaced, at=entry.at, version=intent.version)
     for other in older:
-        retire(dataset, other, by=intent.load_id, tables=tables)
+        retire(dataset, other, by=intent.load_id)
     if newer is not None:
-        retire(dataset, entry, by=newer.load_id, tables=tables)
+        retire(dataset, entry, by=newer.load_id)
     return done
 
 
@@ -91,4 +90,4 @@ def _finish_retirement(dataset: Dataset, intent: Intent, load_id: str, *, by: st
         entry = dataset.slots.from_readable_records(load_id)
         if entry is None or not files_exist(dataset, entry):
             return
-    retire(dataset, entry, by=by, tables=registered_tables.table_ids(dataset.storage))
+    retire(dataset, entry, by=by)

@@ -21,8 +21,7 @@ import msgspec
 
 from weblake.api.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.arrow import arrays, parquet, schemas
-from weblake.dataset import layout, registered_tables
-from weblake.dataset.identity import content_digest
+from weblake.dataset import layout
 from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
 from weblake.jobs.usage_reports import Report, row_key
@@ -198,6 +197,5 @@ def _existing(storage: Storage, name: str) -> Sequence[Mapping[str, object]]:
 def _replace(storage: Storage, name: str, schema: object, rows: Sequence[Mapping[str, object]]) -> LandedFile:
     with storage.scratch() as scratch:
         written = parquet.write_table(scratch / "table.parquet", arrays.table(schema, rows))
-        registered_tables.mark_replaced(storage, name, content_digest(written.path.read_bytes()))
         storage.replace(name, written.path)
     return LandedFile(name, written.rows, written.bytes)

@@ -180,12 +180,6 @@ class LocalStorage:
                 return
             yield page
 
-    def read_range(self, name: str, start: int, end: int) -> bytes:
-        """Return a part of the file."""
-        with translate_errors(f"read {name}", self.url), self._path(name).open("rb") as file:
-            file.seek(start)
-            return file.read(end - start)
-
     def open_input(self, name: str) -> IO[bytes]:
         """Return the file, open for reading."""
         with translate_errors(f"open {name}", self.url):

@@ -263,11 +263,6 @@ class ObjectStorage:
                 return
             asked["ContinuationToken"] = page["NextContinuationToken"]
 
-    def read_range(self, name: str, start: int, end: int) -> bytes:
-        """Return a part of the object."""
-        with self._translate_errors(f"read {name}"):
-            return self._fs.cat_file(self._path(name), start=start, end=end)
-
     def open_input(self, name: str) -> IO[bytes]:
         """Return the object, open for reading."""
         path = self._path(name)

@@ -100,9 +100,6 @@ class Storage(Protocol):
     def find_size(self, name: str) -> int | None:
         """Return the size of a file in bytes, or None if it does not exist."""
 
-    def read_range(self, name: str, start: int, end: int) -> bytes:
-        """Return the bytes of an existing file from `start` to before `end`; one request."""
-
     def open_input(self, name: str) -> IO[bytes]:
         """Return a file opened as a seekable binary stream, which pyarrow accepts. The caller closes it."""
 

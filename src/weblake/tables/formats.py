@@ -1,18 +1,23 @@
-"""What the table formats have in common: a load's file, the changes of a commit, and the interface of a table."""
+"""What the table formats have in common: a load's file, the change of a commit, and the interface of a table."""
 
 from __future__ import annotations
 
 import re
-import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from weblake.dataset import layout
-from weblake.dataset.identity import content_digest
-from weblake.dataset.registered_tables import RegisteredTable, file_id_of
-from weblake.receipt import Receipt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from weblake.dataset import arrow_files, layout, prefetch
+from weblake.receipt import Receipt
+from weblake.storage import Storage
+
+#: Why a load is in a table's log, and in its records: its rows were appended, or taken out.
+ADDED, REMOVED = "added", "removed"
+#: Rows of a batch that is read; a large document has some hundred kilobytes.
+_BATCH_ROWS = 128
 #: deltalake's mark of a cause of an error, and its colours.
 _CAUSE = "↳"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -20,7 +25,6 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _SECRET = re.compile(r"(?<=://)[^/\s@]+(?=@)|(?<=\bBearer )[^'\"\s]+|(?<=\bBasic )[^'\"\s]+")
 #: Characters of an error's text that a message has.
 _MAX_CHARS = 400
-_COPY = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})-[0-9a-f]{16}\.parquet")
 
 
 class CommitConflict(Exception):
@@ -29,24 +33,59 @@ class CommitConflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadFile:
-    """The file of one load in one table of the dataset; or a copy of a file of usage_periods or activity."""
+    """The file of one load in one table of the dataset."""
 
-    #: The load id; for a copy the file id.
     load_id: str
-    #: Path relative to the root; None for a load without rows in this table. A copy for Iceberg has a URL.
+    #: Path relative to the root; None for a load without rows in this table.
     path: str | None
     rows: int
     bytes: int
-    #: Path keys and values, in order.
-    keys: Mapping[str, str]
 
 
-def file_of(table: RegisteredTable, load_id: str, receipt: Receipt) -> LoadFile:
-    """Return the file of a landed load in the dataset's table that a registered table is about."""
+def file_of(table: str, load_id: str, receipt: Receipt) -> LoadFile:
+    """Return the file of a landed load in a table of the dataset."""
     for file in receipt.files:
-        if file.path.startswith(f"{table.table}/"):
-            return LoadFile(load_id, file.path, file.rows, file.bytes, layout.keys_of(file.path))
-    return LoadFile(load_id, None, 0, 0, {})
+        if file.path.startswith(f"{table}/"):
+            return LoadFile(load_id, file.path, file.rows, file.bytes)
+    return LoadFile(load_id, None, 0, 0)
+
+
+@dataclass(slots=True)
+class Change:
+    """One commit: the loads whose rows are appended, and those whose rows are taken out.
+
+    The commit names all of them, so that no other program can commit one of them again.
+    """
+
+    storage: Storage
+    #: Columns of the appended rows: those of the dataset's table, its path keys, and those of a later weblake.
+    schema: pa.Schema
+    add: list[LoadFile]
+    remove: list[str]
+    #: Those of `remove` that have rows in the table.
+    present: list[str]
+    #: Errors of loads whose files could not be read, by load id.
+    unreadable: dict[str, Exception] = field(default_factory=dict)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the appended loads with their path keys; of a file that cannot be read, note the load."""
+        loads = {file.path: file.load_id for file in self.add if file.path is not None}
+
+        def read(name: str, source: prefetch.Source) -> Iterator[pa.RecordBatch]:
+            try:
+                file, keys = pq.ParquetFile(source), layout.keys_of(name)
+                stored = [each for each in self.schema.names if each in file.schema_arrow.names]
+                for batch in arrow_files.batches(file, stored, _BATCH_ROWS):
+                    yield arrow_files.with_keys(batch, keys, self.schema)
+            except Exception as error:
+                self.unreadable[loads[name]] = error
+                raise
+
+        return prefetch.in_order(self.storage, list(loads), read)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return the rows as one stream."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
 
 class LakeTable(Protocol):
@@ -69,12 +108,7 @@ class LakeTable(Protocol):
 
     @property
     def dataset(self) -> str | None:
-        """The URL of the dataset for which the table was created, where the table itself says so."""
-        ...
-
-    @property
-    def append_only(self) -> bool:
-        """Whether the version forbids to take rows out of the table, so that `commit` may only add loads."""
+        """The URL of the dataset for which the table was created; None if something else has created it."""
         ...
 
     def count_rows(self) -> int:
@@ -82,67 +116,18 @@ class LakeTable(Protocol):
         ...
 
     def refresh(self) -> None:
-        """Read the current version of the table, and add the columns that it lacks.
+        """Read the current version of the table."""
 
-        Raises:
-            CommitConflict: Another program has changed the columns at the same time.
-            StorageRefused: Another program has changed the table so that files cannot be added, or only with wrong
-                values.
-        """
-
-    def added(self, load_ids: Iterable[str]) -> set[str]:
-        """Return those of the loads that the table's log names as added."""
+    def committed(self, load_ids: Iterable[str]) -> dict[str, str]:
+        """Return those of the loads that the table's log names, with ADDED or REMOVED."""
         ...
 
-    def removed(self, load_ids: Iterable[str]) -> set[str]:
-        """Return those of the loads that the table's log names as removed."""
-        ...
-
-    def with_rows(self, load_ids: Sequence[str]) -> set[str]:
-        """Return those of the loads that have rows in the table; none while the log cannot have forgotten a load.
-
-        For loads that neither the log nor our records name: a sync may have ended between its commit and its records,
-        and the log's entry may have expired since.
-        """
-        ...
-
-    def file_names(self) -> set[str]:
-        """Return the names, without folders, of the files that the version names."""
-        ...
-
-    def has_merged_files(self) -> bool:
-        """Return whether a commit that removes loads may have to copy the rows of those that it adds.
-
-        So it is for a Delta Lake table after its own maintenance has merged files, or with deletion vectors.
-        """
-        ...
-
-    def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
-        """Add and remove loads in one commit, on the version that `refresh` has read, and read the new version.
-
-        The commit names each load, also one without a file, so that no other program can add it again.
+    def commit(self, change: Change) -> None:
+        """Append and take out loads in one commit, on the version that `refresh` has read.
 
         Raises:
             CommitConflict: Nothing is known to be committed.
-        """
-
-    def contents(self) -> dict[str, tuple[str, ...]]:
-        """Return the digest of each file's content in the table, by file id; more than one for a doubled file.
-
-        This and the next two methods are for usage_periods and activity, whose files the dataset replaces in place. A
-        copy carries the file id and the digest in its name, so the table's list of files tells what it holds.
-        """
-        ...
-
-    def copy(self, path: str, data: bytes) -> LoadFile:
-        """Copy the content of a dataset's file to a new file of the table, which no version names yet; return it."""
-        ...
-
-    def replace(self, files: Sequence[LoadFile]) -> None:
-        """Commit copies, each in the place of all rows with its path keys, and read the new version.
-
-        Raises:
-            CommitConflict: Nothing is known to be committed.
+            StorageRefused: The table does not take the rows.
         """
 
     def loads(self) -> dict[str, int]:
@@ -169,20 +154,6 @@ class TableResult:
     def to_dict(self) -> dict[str, object]:
         """Return the result as a JSON-ready dict."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-
-def copy_name(path: str, data: bytes) -> str:
-    """Return a new name for a copy of a file of the dataset: `<file_id>-<digest>-<nonce>.parquet`."""
-    return f"{file_id_of(path)}-{content_digest(data)}-{secrets.token_hex(8)}.parquet"
-
-
-def contents_of(paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the digests by file id, from the paths of copies; files with other names are left out."""
-    found: dict[str, tuple[str, ...]] = {}
-    for path in paths:
-        if name := _COPY.fullmatch(path.rpartition("/")[2]):
-            found[name[1]] = (*found.get(name[1], ()), name[2])
-    return found
 
 
 def first_line(error: BaseException) -> str:

@@ -1,62 +1,66 @@
-"""Apache Iceberg: the table is in a catalog and names the files of the loads where they are.
+"""Apache Iceberg: the table is in a catalog.
 
 The summary of each snapshot names the loads that it added and took out. pyiceberg's own retries are off: they commit
 again on a newer table without looking whether another program has committed the same load.
-
-The tables of usage_periods and activity have copies of the dataset's files, where the table has its data. Their path
-keys are columns, and partition the table.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from weblake.arrow import schemas
-from weblake.dataset import arrow_files, layout
-from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.storage import Storage
-from weblake.tables.changes import refuse
-from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line
-from weblake.tables.iceberg_columns import changes_of_table
-from weblake.tables.iceberg_commits import keep_commits
-from weblake.tables.iceberg_errors import conflict_errors, translate_errors, without_warnings
+from weblake.remedies import Remedy
+from weblake.tables.formats import ADDED, REMOVED, Change, CommitConflict, first_line
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import CommitTableResponse, Table
+    from pyiceberg.table.update import TableRequirement, TableUpdate
 
-_ADDED, _REMOVED = "weblake.added", "weblake.removed"
+_SUMMARY = {ADDED: "weblake.added", REMOVED: "weblake.removed"}
 #: The table's property with the URL of its dataset: load ids are unique in a dataset only.
 _DATASET = "weblake.dataset"
 _RETRIES = "commit.retry.num-retries"
 _ENDPOINT = "s3.endpoint"
-#: The column whose day partitions the table, where the dataset's table has it.
-_PARTITION_COLUMN = "loaded_at"
 #: Columns whose whole minimum and maximum the manifests hold. By default they hold the first 16 characters of a text,
 #: in which the URLs of a site do not differ.
 _FULL_METRICS = ("url", "source_url")
 #: Most values of a set for which pyiceberg looks at the statistics of a file; with more, it reads every file.
 _MAX_IN_SET = 200
+#: Bytes of rows that are written as one part of a commit: pyiceberg takes no stream for a table with partitions.
+_PART_BYTES = 64 << 20
 
 
 def open_table(
-    storage: Storage,
-    table: str,
     catalog: str,
     identifier: str,
+    table: str,
+    keys: Sequence[str],
+    dataset: str,
     options: Mapping[str, str] | None = None,
     *,
+    location: str | None = None,
     create: bool = False,
 ) -> IcebergTable:
     """Return a table of a catalog; with `create`, create it and its namespace if they do not exist.
+
+    Args:
+        catalog: The name of the catalog in pyiceberg's configuration.
+        identifier: The table's name in the catalog.
+        table: The table of the dataset.
+        keys: The dataset's path keys, which become columns and partition a new table.
+        dataset: The URL of the dataset.
+        options: Settings of the catalog for pyiceberg.
+        location: The URL of a new table's folder; by default the catalog chooses.
+        create: Create the table if it does not exist.
 
     Raises:
         FeatureMissing: pyiceberg is not installed.
@@ -66,25 +70,33 @@ def open_table(
         from pyiceberg.catalog import load_catalog
     except ImportError:
         raise FeatureMissing("An Iceberg table needs pyiceberg.", hint="pip install 'weblake[iceberg]'") from None
-    with translate_errors(f"The Iceberg catalog {catalog!r}"):
+    with _translated(f"The Iceberg catalog {catalog!r}"):
         found = load_catalog(catalog, **_with_endpoint(catalog, options or {}))
-        keep_commits(found)
+        _keep_commits(found)
         if create:
-            _create(found, identifier, table, storage.url)
-        return IcebergTable(storage, table, found, identifier)
+            _create(found, identifier, schemas.with_keys(table, keys), keys, dataset, location)
+        return IcebergTable(found, identifier)
 
 
 class IcebergTable:
-    """An Iceberg table over the files of one table of a dataset."""
+    """An Iceberg table with the rows of one table of a dataset."""
 
-    def __init__(self, storage: Storage, table: str, catalog: Catalog, identifier: str) -> None:
-        self._storage, self._schema = storage, _schema_of(table)
+    def __init__(self, catalog: Catalog, identifier: str) -> None:
         self._catalog, self._identifier = catalog, identifier
         self._named = f"The Iceberg table {identifier}"
-        #: The columns by which a sync finds the rows that it takes out.
-        self._row_keys = layout.FIXED_KEYS.get(table, ("load_id",))
         self._table: Table = catalog.load_table(identifier)
-        self._log: dict[str, set[str]] = self._read_log()
+
+    def refresh(self) -> None:
+        """Read the current metadata, and switch pyiceberg's retries off.
+
+        Raises:
+            CommitConflict: Another program has changed the table at the same time.
+        """
+        with _translated(self._named):
+            self._table = self._catalog.load_table(self._identifier)
+            if self._table.properties.get(_RETRIES) != "0":
+                with _conflicts_told(), self._table.transaction() as change:
+                    change.set_properties({_RETRIES: "0"})
 
     @property
     def uuid(self) -> str:
@@ -99,13 +111,8 @@ class IcebergTable:
 
     @property
     def location(self) -> str:
-        """The URL of the table's metadata."""
+        """The URL of the table."""
         return self._table.location()
-
-    @property
-    def append_only(self) -> bool:
-        """False: the format has no such property."""
-        return False
 
     @property
     def dataset(self) -> str | None:
@@ -117,169 +124,70 @@ class IcebergTable:
         snapshot = self._table.current_snapshot()
         return 0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
 
-    def refresh(self) -> None:
-        """Read the current metadata; add the columns that this weblake lands and the table lacks; switch retries off.
+    def committed(self, load_ids: Iterable[str]) -> dict[str, str]:
+        """Return those of the loads that a snapshot names, with ADDED or REMOVED.
 
-        Columns of the table that this weblake does not know stay, and are null in what it commits without them.
-
-        Raises:
-            CommitConflict: Another program has changed the columns at the same time.
-            StorageRefused: Another program has changed the table so that files cannot be added.
+        If snapshots have expired, a load that has rows in the table was added, too.
         """
-        with translate_errors(self._named):
-            self._table = self._catalog.load_table(self._identifier)
-            refuse(self._named, changes_of_table(self._table, self._schema, self._row_keys))
-            try:
-                self._add_columns(self._schema)
-                if self._table.properties.get(_RETRIES) != "0":
-                    with self._table.transaction() as change:
-                        change.set_properties({_RETRIES: "0"})
-            except conflict_errors() as error:
-                raise CommitConflict(first_line(error)) from error
-            self._log = self._read_log()
-
-    def _add_columns(self, wanted: Iterable[pa.Field]) -> bool:
-        """Add to the table those of the columns that it lacks; return whether it lacked any."""
-        known = self._table.schema().column_names
-        missing = [field for field in wanted if field.name not in known]
-        if missing:
-            with self._table.update_schema() as update:
-                update.union_by_name(pa.schema(missing))
-        return bool(missing)
-
-    def _read_log(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {_ADDED: set(), _REMOVED: set()}
-        for snapshot in self._table.metadata.snapshots:
-            properties = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-            for name, loads in found.items():
-                loads.update(properties.get(name, "").split(","))
+        wanted, found = set(load_ids), dict[str, str]()
+        metadata = self._table.metadata
+        for what, name in _SUMMARY.items():  # REMOVED comes last: such a load was added before
+            for snapshot in metadata.snapshots:
+                named = "" if snapshot.summary is None else snapshot.summary.additional_properties.get(name, "")
+                found |= dict.fromkeys(wanted.intersection(named.split(",")), what)
+        # A table of format version 1 does not count its snapshots.
+        made = getattr(metadata, "last_sequence_number", None)
+        unknown = sorted(wanted - found.keys())
+        if unknown and (made is None or len(metadata.snapshots) < made):
+            with _translated(self._named):
+                scan = self._table.scan(row_filter=_any_of(unknown), selected_fields=("load_id",))
+                found |= dict.fromkeys(scan.to_arrow().column(0).unique().to_pylist(), ADDED)
         return found
 
-    def added(self, load_ids: Iterable[str]) -> set[str]:
-        """Return those of the loads that a snapshot names as added."""
-        return self._log[_ADDED].intersection(load_ids)
-
-    def removed(self, load_ids: Iterable[str]) -> set[str]:
-        """Return those of the loads that a snapshot names as taken out."""
-        return self._log[_REMOVED].intersection(load_ids)
-
-    def with_rows(self, load_ids: Sequence[str]) -> set[str]:
-        """Return those of the loads that have rows in the table; none while no snapshot has expired."""
-        metadata = self._table.metadata
-        made = getattr(
-            metadata, "last_sequence_number", None
-        )  # a table of format version 1 does not count its snapshots
-        if not load_ids or (made is not None and len(metadata.snapshots) >= made):
-            return set()
-        with translate_errors(self._named):
-            found = self._table.scan(row_filter=_any_of(load_ids), selected_fields=("load_id",)).to_arrow()
-        return set(found.column(0).unique().to_pylist())
-
-    def file_names(self) -> set[str]:
-        """Return the names of the files of the current snapshot."""
-        return {path.rpartition("/")[2] for path in self._file_paths()}
-
-    def has_merged_files(self) -> bool:
-        """Return False: a commit adds files by reference, also if it removes rows from merged ones."""
-        return False
-
-    def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
-        """Add and remove loads in one change of the table's metadata, and read it.
+    def commit(self, change: Change) -> None:
+        """Append and take out loads in one change of the table's metadata.
 
         Raises:
             CommitConflict: Another program has changed the table, or the outcome is unknown.
+            StorageRefused: The table does not take the rows.
         """
-        named = {_ADDED: ",".join(each.load_id for each in add), _REMOVED: ",".join(each.load_id for each in remove)}
-        properties = {name: loads for name, loads in named.items() if loads}
-        gone = [each.load_id for each in remove if each.path is not None]
-        files = [self._url(each.path) for each in add if each.path is not None]
-        with self._change(files) as change:
-            if gone:
-                change.delete(_any_of(gone), snapshot_properties=properties)
-            if files:
-                change.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
-            else:  # the log has to name the loads all the same
-                change.append(self._table.schema().as_arrow().empty_table(), snapshot_properties=properties)
-
-    @contextmanager
-    def _change(self, files: Sequence[str]) -> Iterator[Transaction]:
-        """Commit the changes of the block, and read the new metadata.
-
-        Raises:
-            CommitConflict: Another program has changed the table; the outcome is unknown; or the files have columns of
-                a newer weblake, which are added to the table now.
-        """
-        with translate_errors(self._named):
-            try:
-                with without_warnings(), self._table.transaction() as change:
-                    yield change
-            except FileNotFoundError:  # of a load, say: no attempt would find it
-                raise
-            except conflict_errors() as error:
-                raise CommitConflict(first_line(error)) from error
-            except ValueError as error:  # pyiceberg refuses files with columns that the table lacks
-                landed = {field.name: field for file in files for field in self._columns_of(file)}
-                if self._add_columns(landed.values()):
-                    raise CommitConflict("the table lacked columns of a load") from error
-                raise StorageRefused(
-                    f"{self._named} does not take files of the dataset: {first_line(error)}.",
-                    hint="Its columns or partitions were changed by another program: change them back, or add another "
-                    "table.",
-                ) from error
-        self.refresh()
-
-    def _columns_of(self, url: str) -> pa.Schema:
-        with self._table.io.new_input(url).open() as source:
-            return pq.read_schema(source).remove_metadata()
-
-    def contents(self) -> dict[str, tuple[str, ...]]:
-        """Return the digest of each file's content in the table, by file id."""
-        return contents_of(self._file_paths())
-
-    def _file_paths(self) -> list[str]:
-        with translate_errors(self._named):
-            return [task.file.file_path for task in self._table.scan().plan_files()]
-
-    def copy(self, path: str, data: bytes) -> LoadFile:
-        """Copy the content of a dataset's file to a new file of the table, which no version names yet; return it."""
-        keys = layout.keys_of(path)
-        rows = arrow_files.append_keys(pq.read_table(pa.BufferReader(data)), keys)
-        written = pa.BufferOutputStream()
-        pq.write_table(rows, written, compression="zstd")
-        content = written.getvalue().to_pybytes()
-        url = self._table.location_provider().new_data_location(copy_name(path, data))
-        with translate_errors(self._named), self._table.io.new_output(url).create() as file:
-            file.write(content)
-        return LoadFile(file_id_of(path), url, rows.num_rows, len(content), keys)
-
-    def replace(self, files: Sequence[LoadFile]) -> None:
-        """Commit copies, each in the place of all rows with its path keys, and read the new version.
-
-        Raises:
-            CommitConflict: Another program has changed the table, or the outcome is unknown.
-        """
-        urls = [each.path for each in files if each.path is not None]
-        values: dict[str, list[str]] = {}  # of the last key, by the others: few and short predicates
-        for each in files:
-            *first, last = each.keys.items()
-            others = "".join(f"{key} = '{value}' and " for key, value in first)
-            values.setdefault(f"{others}{last[0]} in ", []).append(f"'{last[1]}'")
-        same = " or ".join(f"({begin}({', '.join(each)}))" for begin, each in values.items())
-        with self._change(urls) as change:
-            change.delete(same)
-            change.add_files(urls, check_duplicate_files=False)
-
-    def _url(self, path: str) -> str:
-        local = self._storage.local_path(path)
-        return f"file://{local}" if local is not None else f"{self._storage.url.rstrip('/')}/{path}"
+        named = {ADDED: [file.load_id for file in change.add], REMOVED: change.remove}
+        properties = {_SUMMARY[what]: ",".join(loads) for what, loads in named.items() if loads}
+        with _translated(self._named), _without_warnings(), _conflicts_told(), self._table.transaction() as commit:
+            known = self._table.schema().column_names
+            missing = [column for column in change.schema if column.name not in known]
+            if missing:
+                with commit.update_schema() as update:
+                    update.union_by_name(pa.schema(missing))
+            if change.present:
+                commit.delete(_any_of(change.present), snapshot_properties=properties)
+            for part in _parts(change):
+                commit.append(part, snapshot_properties=properties)
 
     def loads(self) -> dict[str, int]:
         """Return the rows of each load in the table; reads the column load_id of all files."""
         found: Counter[str] = Counter()
-        with translate_errors(self._named):
+        with _translated(self._named):
             for batch in self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader():
                 found.update({each["values"]: each["counts"] for each in batch.column(0).value_counts().to_pylist()})
-        return dict(found)
+        return {load_id: count for load_id, count in found.items() if load_id is not None}
+
+
+def _parts(change: Change) -> Iterator[pa.Table]:
+    """Yield the rows of a change in parts of bounded size; one part without rows if there are none.
+
+    The commit has to name its loads also if none of them has a row.
+    """
+    part: list[pa.RecordBatch] = []
+    size, count = 0, 0
+    for batch in change.batches():
+        part.append(batch)
+        size += batch.nbytes
+        if size >= _PART_BYTES:
+            yield pa.Table.from_batches(part, change.schema)
+            part, size, count = [], 0, count + 1
+    if part or not count:
+        yield pa.Table.from_batches(part, change.schema)
 
 
 def _any_of(load_ids: Sequence[str]) -> str:
@@ -299,28 +207,121 @@ def _with_endpoint(catalog: str, options: Mapping[str, str]) -> dict[str, str]:
     return dict(options)
 
 
-def _schema_of(table: str) -> pa.Schema:
-    return schemas.with_keys(table, layout.FIXED_KEYS.get(table, ()))
-
-
-def _create(catalog: Catalog, identifier: str, table: str, dataset: str) -> None:
+def _create(
+    catalog: Catalog, identifier: str, schema: pa.Schema, keys: Sequence[str], dataset: str, location: str | None
+) -> None:
     """Create a table and its namespace, unless they exist."""
     from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-    from pyiceberg.transforms import DayTransform
 
     if catalog.table_exists(identifier):
         return
     catalog.create_namespace_if_not_exists(catalog.namespace_from(identifier))
-    schema = _schema_of(table)
     properties = {_RETRIES: "0", _DATASET: dataset}
     properties |= {f"write.metadata.metrics.column.{name}": "full" for name in _FULL_METRICS if name in schema.names}
     try:
-        new = catalog.create_table_transaction(identifier, schema=schema, properties=properties)
+        new = catalog.create_table_transaction(identifier, schema=schema, location=location, properties=properties)
         with new as change, change.update_spec() as spec:
-            if _PARTITION_COLUMN in schema.names:
-                spec.add_field(_PARTITION_COLUMN, DayTransform(), "load_date")
-            for key in layout.FIXED_KEYS.get(table, ()):
+            for key in keys:
                 spec.add_identity(key)
     except (TableAlreadyExistsError, CommitFailedException):  # another process was first
         if not catalog.table_exists(identifier):
             raise
+
+
+def _keep_commits(catalog: Catalog) -> None:
+    """Have a commit of this catalog succeed if the table has its snapshots, also if the catalog refuses it.
+
+    A client of a catalog may repeat a request whose reply was lost: botocore does so for Glue, and proxies for a REST
+    catalog. If the first request took place, the repetition is refused as if another program had committed first.
+    pyiceberg then deletes the manifests of the commit, and the table could not be read any more.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.table import CommitTableResponse
+    from pyiceberg.table.update import AddSnapshotUpdate
+
+    def commit_table(
+        table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        try:
+            return type(catalog).commit_table(catalog, table, requirements, updates)
+        except CommitFailedException:
+            snapshots = [each.snapshot.snapshot_id for each in updates if isinstance(each, AddSnapshotUpdate)]
+            if not snapshots:
+                raise
+            # An error of this look keeps pyiceberg from deleting the files: the outcome is unknown then.
+            now = catalog.load_table(table.name())
+            if any(now.metadata.snapshot_by_id(each) is None for each in snapshots):
+                raise
+            return CommitTableResponse.model_validate(
+                {"metadata": now.metadata, "metadata-location": now.metadata_location}
+            )
+
+    catalog.commit_table = commit_table  # type: ignore[method-assign]
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """Translate the errors of a catalog: the user sees what could not be done, and no traceback."""
+    from pyiceberg.exceptions import NoSuchTableError, NotInstalledError
+
+    try:
+        yield
+    except (StorageRefused, FeatureMissing, CommitConflict):
+        raise
+    except NoSuchTableError as error:
+        raise StorageRefused(
+            f"{what} cannot be used: {first_line(error)}.",
+            hint=Remedy(
+                "If another program has renamed it, rename it back; if it was dropped, remove it with {remove_table}, "
+                "and add it again with {add_table}."
+            ),
+        ) from error
+    except NotInstalledError as error:
+        raise FeatureMissing(f"{what} needs a package that is not installed.", hint=f"{first_line(error)}.") from error
+    except Exception as error:  # catalogs raise errors of their own, of HTTP clients and of databases
+        raise StorageRefused(
+            f"{what} cannot be used: {first_line(error)}.",
+            hint="Check its settings (.pyiceberg.yaml, or PYICEBERG_CATALOG__… in the environment), and whether "
+            "another program has changed its columns.",
+        ) from error
+
+
+@contextmanager
+def _conflicts_told() -> Iterator[None]:
+    """Translate the errors after which the table has to be looked at again.
+
+    Another program has committed first; or, of the catalog, the network and a database, it is unknown whether a commit
+    took place.
+    """
+    from pyiceberg import exceptions
+
+    conflicts: tuple[type[Exception], ...] = (
+        exceptions.CommitFailedException,
+        exceptions.CommitStateUnknownException,
+        exceptions.ValidationException,
+        # Of a REST catalog, or of a proxy before it, which may have passed the commit on.
+        exceptions.ServerError,
+        exceptions.ServiceUnavailableError,
+        OSError,
+    )
+    try:
+        from sqlalchemy.exc import OperationalError
+    except ImportError:
+        pass
+    else:
+        conflicts = (*conflicts, OperationalError)
+    try:
+        yield
+    except conflicts as error:
+        raise CommitConflict(first_line(error)) from error
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Suppress two warnings of pyiceberg: of loads whose rows another program has deleted already, and of a table whose
+    property asks for delete files (`write.delete.mode`), in place of which it writes the other rows of a file again.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Delete operation did not match any records")
+        warnings.filterwarnings("ignore", message="Merge on read is not yet supported")
+        yield

@@ -1,28 +1,101 @@
-"""The tables that a dataset has: add one, list them, remove one, open one."""
+"""The tables that a dataset has: add one, list them, remove one, open one, and the records of what each has committed.
+
+    _weblake/tables/<table_id>.json                  a table of the dataset
+    _weblake/committed/<table_id>/<load_id>.added    the table has committed the load
+    _weblake/committed/<table_id>/<load_id>.removed  the table has taken the load out, and never adds it
+
+A landing knows none of them. What a sync has committed is in the table's own log first and on record afterwards: a
+record is an empty file whose name says all, and tells later syncs that they need not look.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from weblake.arrow import schemas
-from weblake.dataset import layout, registered_tables
-from weblake.dataset.records import utc_now
-from weblake.dataset.registered_tables import RegisteredTable, TableRecords
+from weblake.dataset import layout, parallel
+from weblake.dataset.identity import load_id_of
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Record, UtcTime, utc_now
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import RootPath, refuse_memory
-from weblake.tables.attempts import check_same
-from weblake.tables.formats import LakeTable
-from weblake.tables.kept_files import delete_kept_files
+from weblake.tables.formats import REMOVED, LakeTable
 
 FORMATS = ("delta", "iceberg")
-#: Default for the days for which the files of a retired load stay after a table has taken it out.
-KEEP_DAYS = 7.0
-#: Largest number of these days: a hundred years.
-MAX_KEEP_DAYS = 36_500
-#: Characters of a root's path that the libraries of the formats take for something else.
-_UNFIT = {"delta": "%", "iceberg": "#?"}
+
+
+class RegisteredTable(Record, frozen=True, kw_only=True):
+    """A table of a dataset. Its field `load_id` holds `table_id`: all records have a field of that name."""
+
+    #: delta or iceberg.
+    format: str
+    #: The dataset's table: documents or page_errors.
+    table: str
+    #: The table's own id, which the format gives it. A table that was dropped and created again has another one.
+    uuid: str
+    #: The catalog and the table's name in it; None for a format without catalogs.
+    catalog: str | None = None
+    identifier: str | None = None
+    #: The path or URL that was given; None for the default of the format.
+    location: str | None = None
+    at: UtcTime
+
+    @property
+    def table_id(self) -> str:
+        """The id of this record."""
+        return self.load_id
+
+    @property
+    def name(self) -> str:
+        """The table's name, for messages."""
+        return self.identifier or self.location or self.table
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecords:
+    """Reads and creates the records of a dataset's tables."""
+
+    ledger: Ledger
+
+    def tables(self) -> list[RegisteredTable]:
+        """Return the tables of the dataset, in the order of their registration.
+
+        Raises:
+            StorageRefused: The record of a table cannot be read.
+        """
+        ids = (name.rpartition("/")[2].removesuffix(".json") for name in self.ledger.storage.list(layout.TABLES))
+        found = [self.ledger.read_record(_record(table_id), table_id, RegisteredTable) for table_id in ids]
+        return sorted((each for each in found if each is not None), key=lambda each: (each.at, each.table_id))
+
+    def register(self, table: RegisteredTable) -> RegisteredTable:
+        """Record a table and return the recorded one: this one, or an earlier one with the same id."""
+        return self.ledger.create_record(_record(table.table_id), table)[0]
+
+    def unregister(self, table: RegisteredTable) -> None:
+        """Remove the record of a table. What it has committed stays on record, in case the table is added again."""
+        self.ledger.storage.delete(_record(table.table_id))
+
+    def committed(self, table: RegisteredTable) -> dict[str, str]:
+        """Return the loads that are on record as committed, with ADDED or REMOVED; one listing."""
+        found: dict[str, str] = {}
+        for name in self.ledger.storage.list(f"{layout.COMMITTED}/{table.table_id}"):
+            load_id, _, what = name.rpartition("/")[2].partition(".")
+            if found.get(load_id) != REMOVED:
+                found[load_id] = what
+        return found
+
+    def record_committed(self, table: RegisteredTable, loads: Mapping[str, str]) -> None:
+        """Record that a table has committed loads, with ADDED or REMOVED for each."""
+        storage = self.ledger.storage
+        names = [f"{layout.COMMITTED}/{table.table_id}/{load_id}.{what}" for load_id, what in loads.items()]
+        for _ in parallel.in_order(names, lambda name: storage.create(name, b""), threads=parallel.readers(storage)):
+            pass
+
+
+def _record(table_id: str) -> str:
+    return f"{layout.TABLES}/{table_id}.json"
 
 
 def add(
@@ -32,78 +105,62 @@ def add(
     table: str = "documents",
     catalog: str | None = None,
     identifier: str | None = None,
-    keep_days: float | None = None,
+    location: str | None = None,
     storage_options: Mapping[str, object] | None = None,
     table_options: Mapping[str, str] | None = None,
 ) -> RegisteredTable:
     """Register a table of a dataset, creating it if it does not exist; return its record. Nothing is committed yet.
 
-    From now on, the files of a retired load are deleted by a later `sync`, `keep_days` after the table has taken the
-    load out, and not when the load is replaced. Until then a plain glob over the files reads the old and the new load;
-    read the table, or use `weblake.read`.
-
     Args:
         root: The dataset; something must have landed in it.
         format: delta or iceberg.
-        table: documents, page_errors, usage_periods or activity.
+        table: documents or page_errors.
         catalog: For Iceberg: the name of a catalog, which pyiceberg finds in its configuration or environment.
         identifier: For Iceberg: the name of the table in the catalog, such as web.documents.
-        keep_days: Days for which the files of retired loads are kept, for readers of older versions of the table. Not
-            for usage_periods and activity: their older copies stay until the table's own maintenance deletes them.
-            Default: 7, or those with which the table is registered.
+        location: The path or URL of the table's folder. Default: `<root>/delta/<table>`; for Iceberg, where the catalog
+            puts it.
         storage_options: Options for the file system of the root, as fsspec takes them.
         table_options: Settings of the storage or the catalog for deltalake or pyiceberg. Default: their environment.
 
     Raises:
         InvalidOption: There is no such format or table; catalog and identifier do not suit the format; or the table is
-            registered with other keep_days.
+            that of another dataset or of another table of this one.
         FeatureMissing: deltalake or pyiceberg is not installed.
         StorageRefused: The root holds no dataset; the table cannot be opened or created; or a table
             of this name is registered and was dropped and created again.
     """
-    _check_arguments(format, table, catalog, identifier, keep_days)
+    _check_arguments(format, table, catalog, identifier)
     dataset = open_dataset(root, storage_options=storage_options)
-    _check_dataset(dataset, format, table)
-    lake = _open(dataset, format, table, catalog, identifier, table_options, create=True)
+    refuse_memory(dataset.storage, "one process", hint="A table needs files that other programs can read.")
+    layout.check_holds_dataset(dataset.storage)
+    place = _Place(format, table, catalog, identifier, location)
+    lake = _open(dataset, place, table_options, create=True)
     records = TableRecords(dataset.ledger)
     tables = records.tables()
-    other = next((each for each in tables if each.uuid == lake.uuid and each.table != table), None)
-    if other is not None:
-        raise InvalidOption(
-            f"{identifier} is the table of {other.table}: one table cannot have the loads of two.",
-            hint="Give another identifier.",
-        )
-    same_name = (format, table, catalog, identifier)
+    name = identifier or lake.location
+    if any(each.uuid == lake.uuid and each.table != table for each in tables):
+        raise InvalidOption(f"{name} has the rows of another table of this dataset.", hint="Give another name.")
     for each in tables:
-        if (each.format, each.table, each.catalog, each.identifier) == same_name:
+        if (each.format, each.table, each.catalog, each.identifier, each.location) == place.parts:
             check_same(each, lake)
     record = RegisteredTable(
-        load_id=registered_tables.table_id_of(format, table, lake.uuid),
+        load_id=load_id_of("table", format, table, lake.uuid),
         format=format,
         table=table,
         uuid=lake.uuid,
         catalog=catalog,
         identifier=identifier,
-        keep_days=KEEP_DAYS if keep_days is None else float(keep_days),
+        location=location,
         at=utc_now(),
     )
-    # A known table may name the same root with another path.
-    known = any(each.table_id == record.table_id for each in tables) or records.has_committed(record)
+    # A table with records may name the same root with another path.
+    known = any(each.table_id == record.table_id for each in tables) or records.committed(record)
     if not known and lake.dataset not in (None, dataset.url):
         raise InvalidOption(
-            f"{identifier} is the table of the dataset {lake.dataset}: load ids are unique in a dataset only.",
-            hint="Give another identifier.",
+            f"{name} is a table of the dataset {lake.dataset}: load ids are unique in a dataset only.",
+            hint="Give another name.",
         )
-    registered = records.register(record)
-    if keep_days not in (None, registered.keep_days):
-        raise InvalidOption(
-            f"The {format} table {registered.name} is registered with keep_days {registered.keep_days:g}.",
-            hint=Remedy(
-                "To change that, remove it with {remove_table}, which deletes the files of replaced loads, and add it "
-                "again."
-            ),
-        )
-    return registered
+    return records.register(record)
 
 
 def list_tables(root: RootPath, *, storage_options: Mapping[str, object] | None = None) -> list[RegisteredTable]:
@@ -125,13 +182,10 @@ def remove(
 ) -> RegisteredTable:
     """Remove a table from a dataset and return its record; the table itself stays, and is not kept up to date any more.
 
-    Files of retired loads that no other table needs are deleted by this call: older versions of the removed table, and
-    loads that it has not taken out yet, can then no longer be read.
-
     Args:
         root: The dataset.
         format: delta or iceberg.
-        name: The table's identifier; for Delta Lake, the table of the dataset. Default: the only table of this format.
+        name: The table's identifier or location, or the table of the dataset. Default: the only table of this format.
         catalog: For Iceberg: the catalog, where the dataset has tables of this identifier in several catalogs.
         storage_options: As in `add`.
 
@@ -139,39 +193,40 @@ def remove(
         InvalidOption: The dataset has no such table, or several.
     """
     dataset = open_dataset(root, storage_options=storage_options)
-    records = TableRecords(dataset.ledger)
-    tables = records.tables()
-    named = [
-        each
-        for each in tables
-        if each.format == format and name in (None, each.name) and catalog in (None, each.catalog)
-    ]
-    if not named:
-        if not tables:
-            delete_kept_files(dataset)  # the removal of the last table may have been killed before it had deleted all
-        raise _no_such_table(dataset, tables)
-    if len(named) > 1:
-        found = ", ".join(f"{each.name} in catalog {each.catalog}" if each.catalog else each.name for each in named)
+    named = select_tables(dataset, format, name, catalog)
+    exact = [each for each in named if each.name == name] or named
+    if len(exact) != 1:
+        found = ", ".join(f"{each.name} in catalog {each.catalog}" if each.catalog else each.name for each in exact)
         raise InvalidOption(
-            f"{dataset.url} has {len(named)} {format} tables that this may mean: {found}.",
+            f"{dataset.url} has {len(exact)} {format} tables that this may mean: {found}.",
             hint="Name the table and, for Iceberg, the catalog.",
         )
-    records.unregister(named[0])
-    delete_kept_files(dataset)
-    return named[0]
+    TableRecords(dataset.ledger).unregister(exact[0])
+    return exact[0]
 
 
-def select_tables(dataset: Dataset, format: str | None, name: str | None) -> list[RegisteredTable]:
-    """Return the tables of a dataset with this format and name; None stands for all of them.
+def select_tables(
+    dataset: Dataset, format: str | None, name: str | None, catalog: str | None = None
+) -> list[RegisteredTable]:
+    """Return the tables of a dataset with this format, name and catalog; None stands for all of them.
 
     Raises:
         InvalidOption: There is no such table.
     """
     tables = TableRecords(dataset.ledger).tables()
-    found = [each for each in tables if format in (None, each.format) and name in (None, each.name, each.table)]
-    if not found:
-        raise _no_such_table(dataset, tables)
-    return found
+    found = [
+        each
+        for each in tables
+        if format in (None, each.format) and name in (None, each.name, each.table) and catalog in (None, each.catalog)
+    ]
+    if found:
+        return found
+    if not tables:
+        raise InvalidOption(
+            f"{dataset.url} has no Delta Lake or Iceberg table.", hint=Remedy("Add one with {add_table}.")
+        )
+    known = ", ".join(f"{each.format} {each.name}" for each in tables)
+    raise InvalidOption(f"{dataset.url} has no such table.", hint=f"Its tables: {known}.")
 
 
 def open_lake_table(dataset: Dataset, table: RegisteredTable, options: Mapping[str, str] | None) -> LakeTable:
@@ -181,19 +236,51 @@ def open_lake_table(dataset: Dataset, table: RegisteredTable, options: Mapping[s
         FeatureMissing: deltalake or pyiceberg is not installed.
         StorageRefused: There is no table, it cannot be read, or it is another one than the registered one.
     """
-    lake = _open(dataset, table.format, table.table, table.catalog, table.identifier, options)
+    place = _Place(table.format, table.table, table.catalog, table.identifier, table.location)
+    lake = _open(dataset, place, options)
     check_same(table, lake)
     return lake
 
 
-def _check_arguments(
-    format: str, table: str, catalog: str | None, identifier: str | None, keep_days: float | None
-) -> None:
+def check_same(table: RegisteredTable, lake: LakeTable) -> None:
+    """Refuse a table that has the place or the name of the registered one and is another one.
+
+    Raises:
+        StorageRefused: The table was dropped and created again.
+    """
+    if lake.uuid != table.uuid:
+        raise StorageRefused(
+            f"The {table.format} table {table.name} at {lake.location} is another one than the registered one.",
+            hint=Remedy(
+                "It was dropped and created again: remove it with {remove_table}, and add it with {add_table}."
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a table is, as `add` was told."""
+
+    format: str
+    table: str
+    catalog: str | None
+    identifier: str | None
+    location: str | None
+
+    @property
+    def parts(self) -> tuple[str | None, ...]:
+        return self.format, self.table, self.catalog, self.identifier, self.location
+
+
+def _check_arguments(format: str, table: str, catalog: str | None, identifier: str | None) -> None:
     if format not in FORMATS:
         raise InvalidOption(f"There is no table format {format!r}.", hint=f"Formats: {', '.join(FORMATS)}.")
-    if table not in schemas.TABLES:
-        raise InvalidOption(f"There is no table {table!r}.", hint=f"Tables: {', '.join(schemas.TABLES)}.")
-    if (format == "iceberg") != (catalog is not None and identifier is not None):
+    if table not in layout.LOAD_TABLES:
+        raise InvalidOption(
+            f"No Delta Lake or Iceberg table can have the rows of {table!r}.",
+            hint=f"Tables: {', '.join(layout.LOAD_TABLES)}.",
+        )
+    if (catalog is not None, identifier is not None) != (format == "iceberg",) * 2:
         raise InvalidOption(
             "An Iceberg table has a catalog and an identifier, a Delta Lake table has neither.",
             hint="Give catalog and identifier with iceberg, and leave them out with delta.",
@@ -203,47 +290,28 @@ def _check_arguments(
             f"{identifier!r} is not the name of an Iceberg table in a namespace.",
             hint="Give NAMESPACE.TABLE, such as web.documents.",
         )
-    if keep_days is not None and not 0 <= keep_days <= MAX_KEEP_DAYS:
-        raise InvalidOption(f"keep_days {keep_days!r} is not a number of days.", hint=f"Give 0 to {MAX_KEEP_DAYS:,}.")
 
 
-def _check_dataset(dataset: Dataset, format: str, table: str) -> None:
-    """Refuse a dataset whose files no table of this format can refer to."""
-    refuse_memory(dataset.storage, "one process", hint="A table needs files that other programs can read.")
-    layout.check_holds_dataset(dataset.storage)
-    unfit = sorted(set(_UNFIT[format]).intersection(dataset.url))
-    if unfit:
-        raise StorageRefused(
-            f"The path of {dataset.url} has {' and '.join(unfit)}: the library of {format} would look elsewhere.",
-            hint="Land into a root without these characters, or add a table of the other format.",
-        )
-
-
-def _no_such_table(dataset: Dataset, tables: list[RegisteredTable]) -> InvalidOption:
-    if not tables:
-        return InvalidOption(
-            f"{dataset.url} has no Delta Lake or Iceberg table.", hint=Remedy("Add one with {add_table}.")
-        )
-    known = ", ".join(f"{each.format} {each.name}" for each in tables)
-    return InvalidOption(f"{dataset.url} has no such table.", hint=f"Its tables: {known}.")
-
-
-def _open(
-    dataset: Dataset,
-    format: str,
-    table: str,
-    catalog: str | None,
-    identifier: str | None,
-    options: Mapping[str, str] | None,
-    *,
-    create: bool = False,
-) -> LakeTable:
-    if format == "delta":
+def _open(dataset: Dataset, place: _Place, options: Mapping[str, str] | None, *, create: bool = False) -> LakeTable:
+    keys = dataset.layout.keys(place.table)
+    if place.format == "delta":
         from weblake.tables import delta
 
-        return delta.open_table(dataset.storage, table, options, create=create)
+        folder = f"{layout.DELTA}/{place.table}"
+        local = dataset.storage.local_path(folder)
+        location = place.location or (str(local) if local is not None else f"{dataset.url.rstrip('/')}/{folder}")
+        return delta.open_table(location, place.table, keys, dataset.url, options, create=create)
     from weblake.tables import iceberg
 
-    assert catalog is not None
-    assert identifier is not None
-    return iceberg.open_table(dataset.storage, table, catalog, identifier, options, create=create)
+    assert place.catalog is not None
+    assert place.identifier is not None
+    return iceberg.open_table(
+        place.catalog,
+        place.identifier,
+        place.table,
+        keys,
+        dataset.url,
+        options,
+        location=place.location,
+        create=create,
+    )

@@ -28,9 +28,9 @@ class WeblakeTableSyncOperator(BaseOperator):
 
     Returns `{"tables": [{"format", "table", "identifier", "location", "version", "added", "removed", "rows",
     "table_rows", "load_ids"}, …]}`: `added` and `removed` are numbers of loads, `rows` the rows of the added ones,
-    `load_ids` their ids, 50 at most. For `usage_periods` or `activity`, files are counted, and
-    `load_ids` has their paths. The event of an outlet asset carries the same; if the asset's URI is the location
-    of one of the tables, it carries that table only. An AssetAlias gets an event for each table that has changed.
+    `load_ids` their ids, 50 at most. The event of an outlet asset carries the same; if the asset's URI is
+    the location of one of the tables, it carries that table only. An AssetAlias gets an event for each table that has
+    changed.
 
     :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in
         `s3://aws_default@lake/web`. For S3, the tables are then reached with the same connection; `table_options` in
@@ -41,7 +41,7 @@ class WeblakeTableSyncOperator(BaseOperator):
         the `uri`, its extra has other properties (`type` is rest by default), its login and password are the
         `credential` of a REST catalog. With `apache-airflow-providers-apache-iceberg`, its IcebergHook reads the
         connection. Default: pyiceberg's own configuration (templated).
-    :param everything: Looks at every load of the dataset, not only at those since the last sync.
+    :param everything: Looks up every load in the table's log, not only those since the last sync.
     :param retry_policy: The policy that decides which failures are retried; default TableSyncRetryPolicy.
     """
 

@@ -140,9 +140,9 @@ def test_another_sync_commits_first(lab: TaskLab, format: str, monkeypatch: pyte
 
 @proves(
     "2.10",
-    at="src/weblake/tables/synchronization.py",
-    line="return Change(self.dataset.storage, schema, chosen, remove, present)",
-    becomes="return Change(self.dataset.storage, schema, chosen, present, present)",
+    at="src/weblake/tables/delta.py",
+    line="[(load_id, REMOVED) for load_id in change.remove]",
+    becomes="[(load_id, REMOVED) for load_id in change.present]",
     case="delta",
 )
 @pytest.mark.parametrize("format", FORMATS)

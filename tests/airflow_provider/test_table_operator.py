@@ -14,8 +14,7 @@ from test_airflow_storage import connected as connected  # the fixture
 from test_report_operators import events
 
 import weblake
-from weblake import orchestration, tables
-from weblake.api.models import ActivityEntry
+from weblake import tables
 from weblake.testing import WeblakeService
 
 
@@ -47,22 +46,6 @@ def test_landed_loads_are_committed_and_the_asset_is_updated(
     assert told["load_ids"] == [first]
     assert events(run)[asset.uri]["tables"][0]["version"] == told["version"]
     assert tables.status(root)[0].in_step
-
-
-@pytest.mark.system
-def test_a_table_of_activity_has_the_newest_content(run_dag: Run, tmp_path: Path) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeTableSyncOperator
-
-    root = tmp_path / "lake"
-    for ids in ("a", "bc"):
-        entries = [ActivityEntry(id=one, endpoint="scrape", created_at="2026-11-20T10:00:00Z") for one in ids]
-        (file,) = orchestration.land_activity(entries, orchestration.open_dataset(root))
-        if ids == "a":
-            tables.add(root, "delta", table="activity")
-        run = run_one(run_dag, lambda: WeblakeTableSyncOperator(task_id="sync", to=str(root), table_name="activity"))
-        (told,) = returned(run, "sync")["tables"]
-        assert (told["added"], told["removed"], told["load_ids"]) == (1, int(ids != "a"), [file.path])
-    assert told["table_rows"] == 3
 
 
 @pytest.mark.system

@@ -66,10 +66,3 @@ def test_a_list_column_with_other_values_than_strings_is_refused(bad: bytes) -> 
     html = [json.dumps(LONG).encode()] * 2
     assert texts.columns({"html": html, "links": [b'["a"]', b"[]"]}, SCHEMA) is not None
     assert texts.columns({"html": html, "links": [b'["a"]', bad]}, SCHEMA) is None
-
-
-def test_lack_of_memory_for_the_reader_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrow's reader would end the process."""
-    monkeypatch.setattr(texts, "_MEMORY_FACTOR", 1 << 40)
-    with pytest.raises(MemoryError, match="no memory for"):
-        texts.columns({"html": [b'"' + b"x" * texts.MIN_MEAN_BYTES + b'"']}, SCHEMA)

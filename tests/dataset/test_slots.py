@@ -142,8 +142,8 @@ def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
 @proves(
     "2.3",
     at="src/weblake/loads/publishing.py",
-    line="    if not there and dataset.ledger.done(intent.load_id) is not None:",
-    becomes="    if False:",
+    line="        if dataset.ledger.done(load_id) is not None:",
+    becomes="        if False:",
 )
 def test_a_second_writer_of_a_load_that_was_replaced_meanwhile_publishes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -262,9 +262,9 @@ def test_a_job_of_another_service_is_not_reported_as_gone(lab: TaskLab) -> None:
 
 @proves(
     "3.3",
-    at="src/weblake/loads/generations.py",
-    line="if landed is None and job is not None:",
-    becomes="if False:",
+    at="src/weblake/dataset/landed_loads.py",
+    line="    return None if by is None or by == load_id else find(dataset, by)",
+    becomes="    return None",
 )
 def test_a_job_that_was_landed_by_its_id_counts_as_landed(lab: TaskLab) -> None:
     job = lab.start(RETRY)

@@ -49,8 +49,8 @@ def rows(lab: LandingLab) -> int:
 @proves(
     "2.6",
     at="src/weblake/loads/load.py",
-    line="job_id = request.job_id or (job and job.job_id)",
-    becomes="job_id = None",
+    line="job = None if request.job_id is None else (request.kind, request.job_id)",
+    becomes="job = None",
 )
 def test_a_job_landed_by_its_request_does_not_land_again_by_its_id(lab: LandingLab) -> None:
     first = load.land(lab.client, lab.dataset, batch(), FAST_POLLS)
@@ -65,9 +65,9 @@ def test_a_job_landed_by_its_request_does_not_land_again_by_its_id(lab: LandingL
 
 @proves(
     "2.6",
-    at="src/weblake/loads/load.py",
-    line="job_id = request.job_id or (job and job.job_id)",
-    becomes="job_id = request.job_id",
+    at="src/weblake/dataset/landed_loads.py",
+    line="    if recorded is not None:",
+    becomes="    if False:",
 )
 def test_a_job_landed_by_its_id_does_not_land_again_by_its_request(lab: LandingLab) -> None:
     _, job, _ = load.start_load(lab.client, lab.dataset, batch())
@@ -243,7 +243,12 @@ def test_a_lost_crawl_is_found_by_a_run_with_another_limit_of_credits(lab: Landi
     assert started_jobs(lab) == 1
 
 
-@proves("2.6", at="src/weblake/loads/load.py", line="job.adopted and _is_refused(dataset, job)", becomes="False")
+@proves(
+    "2.6",
+    at="src/weblake/dataset/landed_loads.py",
+    line="recorded is not None and _has_other_pages(dataset, recorded)",
+    becomes="False",
+)
 def test_a_job_that_was_landed_by_its_id_and_has_other_pages_is_not_the_result_of_a_load(lab: LandingLab) -> None:
     lost_start(lab, batch())
     job = lab.client.start_batch_scrape([URLS[0], "http://pages.test/other"])

@@ -182,9 +182,8 @@ def test_page_errors_are_removed_only_if_the_first_writer_has_none(root: Root, c
     staged = root.staged(intent, missing=1)
     publishing.publish(root.dataset, intent, staged)
     first = replace(staged.receipt, **{"submitted": 3, "missing": 0} | dict.fromkeys(counts.split(), 1))
-    publishing._restore_errors(
-        root.dataset.storage, root.dataset.path("page_errors", intent), None, first, staged.written.path
-    )
+    name = root.dataset.path("page_errors", intent)
+    publishing._settle_errors(root.dataset.storage, name, first, None, staged.written.path.parent)
     assert root.rows("page_errors") == (1 if counts else 0)
 
 
@@ -310,7 +309,7 @@ def test_a_load_that_is_refused_again_without_missing_pages_keeps_no_page_errors
 @proves(
     "2.1",
     at="src/weblake/loads/publishing.py",
-    line="if receipt.has_page_errors and not _belongs_to(rows, receipt):",
+    line="if receipt.has_page_errors and not _belongs_to(errors, receipt):",
     becomes="if False:",
 )
 def test_a_load_whose_second_refusal_was_cut_off_is_not_published_with_the_page_errors_of_it(
@@ -338,8 +337,8 @@ def test_a_load_whose_second_refusal_was_cut_off_is_not_published_with_the_page_
 @proves(
     "2.1",
     at="src/weblake/loads/publishing.py",
-    line='            _replace(storage, errors, scratch / "page_errors.parquet", rows)',
-    becomes="            storage.move(kept_errors, errors)",
+    line="            _replace(storage, errors_name, errors, scratch)",
+    becomes="            storage.create(errors_name, errors)",
 )
 def test_a_refused_load_replaces_the_page_errors_of_a_run_that_died(
     root: Root, monkeypatch: pytest.MonkeyPatch

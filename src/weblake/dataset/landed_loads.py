@@ -5,30 +5,40 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weblake.arrow import parquet
-from weblake.dataset import ledger_listing
+from weblake.dataset import layout, ledger_listing
 from weblake.dataset.records import Intent, Job, Start
 from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset, LandedLoad
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
 
 
-def find(dataset: Dataset, load_id: str) -> LandedLoad | None:
-    """Return a load that has landed, or None; nothing is changed.
+def find(dataset: Dataset, load_id: str, job: tuple[str, str] | None = None) -> LandedLoad | None:
+    """Return a load that has landed, or the other load as which its job has landed, or None; nothing is changed.
 
     A file under its final name counts as landed even if the run that published it ended before it wrote the done
-    record.
+    record. `job` is the kind and the id of the load's job, if no record of the load may name it.
 
     Raises:
         StorageRefused: A record of the load, or its file, cannot be read.
     """
-    done = dataset.ledger.done(load_id)
+    ledger = dataset.ledger
+    done = ledger.done(load_id)
     if done is not None:
         return LandedLoad(Receipt.from_dict(done.receipt), done.at)
-    intent = dataset.ledger.intent(load_id)
-    return None if intent is None else find_published(dataset, intent)
+    intent = ledger.intent(load_id)
+    published = None if intent is None else _find_published(dataset, intent)
+    if published is not None:
+        return published
+    recorded = ledger.job(load_id)
+    if recorded is not None:
+        job = recorded.kind, recorded.job_id
+    if job is None or (recorded is not None and _has_other_pages(dataset, recorded)):
+        return None
+    by = ledger.landing_load(*job)
+    return None if by is None or by == load_id else find(dataset, by)
 
 
-def find_published(dataset: Dataset, intent: Intent) -> LandedLoad | None:
+def _find_published(dataset: Dataset, intent: Intent) -> LandedLoad | None:
     """Return a load that was published and has no done record yet, or None if it was not published."""
     entry = dataset.slots.entry(intent)
     if entry is not None:
@@ -40,10 +50,11 @@ def find_published(dataset: Dataset, intent: Intent) -> LandedLoad | None:
     return LandedLoad(with_files(dataset, intent, receipt_of(dataset, name)), intent.created_at)
 
 
-def find_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:
-    """Return the load as which a batch or crawl was landed, or None if it has not landed."""
-    by = dataset.ledger.landing_load(kind, job_id)
-    return None if by is None else find(dataset, by)
+def _has_other_pages(dataset: Dataset, job: Job) -> bool:
+    """Return whether a job that another load had claimed did not have the pages of the load that has adopted it."""
+    if not job.adopted or not dataset.storage.exists(layout.refused_path(DOCUMENTS, job.load_id)):
+        return False
+    return dataset.ledger.owner(job.kind, job.job_id) != job.load_id
 
 
 def require_files(dataset: Dataset, receipt: Receipt) -> None:

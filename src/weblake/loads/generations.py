@@ -105,10 +105,7 @@ def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> in
 def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, task: Task, terms: Terms, *, again: bool) -> bool:
     """Return whether the newest generation is over, so that another one may be paid for."""
     load_id = newest.load_id
-    job = dataset.ledger.job(load_id)
     landed = landed_loads.find(dataset, load_id)
-    if landed is None and job is not None:
-        landed = landed_loads.find_job(dataset, job.kind, job.job_id)
     if landed is not None:
         if not task.records_return or not landed.receipt.stored:
             return again
@@ -116,6 +113,7 @@ def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, task: Task, t
         return again and returned is not None and returned.occasion != task.occasion
     if terms.allow_partial and dataset.storage.exists(layout.refused_path(root.DOCUMENTS, load_id)):
         return False
+    job = dataset.ledger.job(load_id)
     if job is None:
         return False  # landing that generation finds out whether its job was started; a new one could be paid twice
     service = dataset.ledger.service_of(newest)

@@ -17,7 +17,7 @@ import msgspec
 
 from weblake.dataset import layout
 from weblake.dataset.identity import load_id_of
-from weblake.dataset.landed_loads import find, find_job
+from weblake.dataset.landed_loads import find
 from weblake.dataset.records import Record
 from weblake.dataset.root import DOCUMENTS, Dataset
 from weblake.errors import StorageRefused
@@ -57,10 +57,11 @@ def pending_list(dataset: Dataset, source: str, *, allow_partial: bool = False) 
     if noted is None:
         return None
     load_id, ledger = noted.load_id, dataset.ledger
-    job, last = ledger.job(load_id), ledger.last_start(load_id)
-    over = find(dataset, load_id) or (job is not None and find_job(dataset, job.kind, job.job_id))
-    if over or (not allow_partial and dataset.storage.exists(layout.refused_path(DOCUMENTS, load_id))):
+    if find(dataset, load_id) is not None or (
+        not allow_partial and dataset.storage.exists(layout.refused_path(DOCUMENTS, load_id))
+    ):
         return None
+    job, last = ledger.job(load_id), ledger.last_start(load_id)
     digest = job.urls if job is not None else last.urls if last is not None and not last.void else None
     return None if digest is None else sent_lists.read(dataset.storage, load_id, digest)
 

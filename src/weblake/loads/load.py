@@ -18,7 +18,7 @@ from pathlib import Path
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.credentials import redact_error
-from weblake.dataset import landed_loads, layout, root
+from weblake.dataset import landed_loads
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset, LandedLoad
 from weblake.errors import DeadlineExceeded, JobGone, LoadIncomplete, RetryLater, StorageRefused, WeblakeError
@@ -119,7 +119,8 @@ def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedL
         LoadIncomplete: The load has landed, and all of its pages failed.
         StorageRefused: The load has landed, and a file of it is gone, although no later load has replaced it.
     """
-    earlier = recovery.recover(dataset, request.load_id) or _recover_by_job(dataset, request)
+    job = None if request.job_id is None else (request.kind, request.job_id)
+    earlier = recovery.recover(dataset, request.load_id, job)
     if earlier is None and terms.allow_partial:
         with suppress(publishing.JobClaimed):  # the caller then lands the job as the other load, with the service
             refused = publishing.promote(dataset, request.load_id)
@@ -132,21 +133,6 @@ def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedL
         return None
     landed_loads.require_files(dataset, earlier.receipt)
     return require_documents(earlier)
-
-
-def _recover_by_job(dataset: Dataset, request: LoadRequest) -> LandedLoad | None:
-    """Return the load as which another command has landed the request's job, or None."""
-    job = dataset.ledger.job(request.load_id)
-    job_id = request.job_id or (job and job.job_id)
-    if not job_id or (job is not None and job.adopted and _is_refused(dataset, job)):
-        return None
-    return recovery.recover_job(dataset, request.kind, job_id)
-
-
-def _is_refused(dataset: Dataset, job: Job) -> bool:
-    """Return whether a job that another load had claimed did not have the pages of the load that has adopted it."""
-    refused = dataset.storage.exists(layout.refused_path(root.DOCUMENTS, job.load_id))
-    return refused and dataset.ledger.owner(job.kind, job.job_id) != job.load_id
 
 
 def _land(

@@ -9,8 +9,9 @@ older loads of the slot.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -53,34 +54,9 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Published:
         JobClaimed: Another load publishes the job; nothing was published here.
         StorageRefused: The storage failed; or the load's file holds the documents of another job.
     """
-    storage, name = dataset.storage, dataset.path(DOCUMENTS, intent)
-    errors = dataset.path(PAGE_ERRORS, intent)
-    receipt = staged.receipt
-    there = receipt.stored > 0 and storage.ensure_durable(name)  # the first writer has also published its page errors
-    if there:  # before the claim, which would keep another load from landing the job
-        _check_same_job(name, receipt_of(dataset, name), receipt)
-    _claim_job(dataset, intent, receipt)
-    if not there and dataset.ledger.done(intent.load_id) is not None:
-        return Published(_landed_meanwhile(dataset, intent.load_id), is_first=False)
-    if not there:
-        dataset.slots.announce(intent)
-    before = None if there else storage.read(errors)
-    if not there and staged.account.rows:
-        storage.replace(errors, _write_errors(staged))
-    elif before is not None:
-        storage.delete(errors)  # from a run that died before its commit and had a different account
-    is_first = not there and (not receipt.stored or storage.publish(staged.written.path, name))
-    if not is_first:
-        other = receipt_of(dataset, name)
-        if not there:
-            _restore_errors(storage, errors, before, other, staged.written.path.with_name("page_errors-before.parquet"))
-        _check_same_job(name, other, receipt)
-        receipt = other
-    elif not staged.account.rows:
-        _remove_errors(storage, errors)
-    elif not _belongs_to(storage.read(errors), receipt):
-        storage.replace(errors, _write_errors(staged))  # a second writer with a different account replaced them
-    return Published(finish(dataset, intent, receipt), is_first)
+    file = staged.written.path
+    publish_documents = partial(dataset.storage.publish, file)
+    return _commit(dataset, intent, staged.receipt, _page_errors(staged), publish_documents, file.parent)
 
 
 def refuse(dataset: Dataset, intent: Intent, staged: Staged) -> bool:
@@ -90,11 +66,11 @@ def refuse(dataset: Dataset, intent: Intent, staged: Staged) -> bool:
     """
     storage, kept = dataset.storage, layout.refused_path(DOCUMENTS, intent.load_id)
     is_first = not storage.exists(kept)
-    errors = layout.refused_path(PAGE_ERRORS, intent.load_id)
-    if staged.account.rows:
-        storage.replace(errors, _write_errors(staged))
+    kept_errors, errors = layout.refused_path(PAGE_ERRORS, intent.load_id), _page_errors(staged)
+    if errors is None:
+        storage.delete(kept_errors)
     else:
-        storage.delete(errors)
+        _replace(storage, kept_errors, errors, staged.written.path.parent)
     storage.replace(kept, staged.written.path)
     return is_first
 
@@ -110,35 +86,80 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
     if intent is None or not storage.exists(kept):
         return None
     receipt = receipt_of(dataset, kept)  # from the footer, as a run that finishes an interrupted one reads it
-    name, errors = dataset.path(DOCUMENTS, intent), dataset.path(PAGE_ERRORS, intent)
-    rows = storage.read(kept_errors) if receipt.has_page_errors else None
-    if receipt.has_page_errors and not _belongs_to(rows, receipt):
+    errors = storage.read(kept_errors) if receipt.has_page_errors else None
+    if receipt.has_page_errors and not _belongs_to(errors, receipt):
         return None
-    _claim_job(dataset, intent, receipt)
-    there = receipt.stored > 0 and storage.ensure_durable(name)
-    if not there and dataset.ledger.done(load_id) is not None:
-        return _landed_meanwhile(dataset, load_id)
-    if not there:
-        dataset.slots.announce(intent)
-    before = None if there else storage.read(errors)
     with storage.scratch() as scratch:
-        if not there and rows is not None:
-            _replace(storage, errors, scratch / "page_errors.parquet", rows)
+        move = partial(storage.move, kept)
+        return _commit(dataset, intent, receipt, errors, move, scratch, was_refused=True).receipt
+
+
+def _commit(
+    dataset: Dataset,
+    intent: Intent,
+    receipt: Receipt,
+    errors: bytes | None,
+    publish_documents: Callable[[str], bool],
+    scratch: Path,
+    *,
+    was_refused: bool = False,
+) -> Published:
+    """Publish a load: its page errors, then its documents, then the steps of recovery.py.
+
+    Args:
+        dataset: The dataset.
+        intent: The load.
+        receipt: Its receipt.
+        errors: The file of its page errors, or None if it has none.
+        publish_documents: Publishes its documents under a name, if it has any; returns False if the name is taken.
+        scratch: A directory that only this run uses.
+        was_refused: Whether its files are those of a refused load, which are to be removed.
+    """
+    storage, load_id = dataset.storage, intent.load_id
+    name, errors_name = dataset.path(DOCUMENTS, intent), dataset.path(PAGE_ERRORS, intent)
+    published: Receipt | None = None
+    if receipt.stored and storage.ensure_durable(name):  # its writer has also published its page errors
+        published = receipt_of(dataset, name)
+        _check_same_job(name, published, receipt)  # before the claim, which would keep another load from landing it
+    _claim_job(dataset, intent, receipt)
+    is_first = False
+    if published is None:
+        if dataset.ledger.done(load_id) is not None:
+            return Published(_landed_meanwhile(dataset, load_id), is_first=False)
+        dataset.slots.announce(intent)
+        before = storage.read(errors_name)
+        if errors is not None:
+            _replace(storage, errors_name, errors, scratch)
         elif before is not None:
-            storage.delete(errors)  # from a run that died before its commit and had a different account
-        if there or (receipt.stored and not storage.move(kept, name)):  # another run has published the load meanwhile
-            receipt = receipt_of(dataset, name)
-            _restore_errors(storage, errors, before, receipt, scratch / "page_errors-before.parquet")
-        elif rows is None:
-            _remove_errors(storage, errors)
-        elif not _belongs_to(storage.read(errors), receipt):
-            _replace(storage, errors, scratch / "page_errors-again.parquet", rows)
-    if receipt.stored:  # before the done record, after which no run looks at them again
+            storage.delete(errors_name)  # from a run that died before its commit and had a different account
+        is_first = not receipt.stored or publish_documents(name)
+        published = receipt if is_first else receipt_of(dataset, name)
+        _settle_errors(storage, errors_name, published, errors if is_first else before, scratch)
+        _check_same_job(name, published, receipt)
+    if was_refused and published.stored:  # before the done record, after which no run looks at them again
         remove_refused(dataset, load_id)
-        return finish(dataset, intent, receipt)
-    done = finish(dataset, intent, receipt)  # without documents, this record is the commit
-    remove_refused(dataset, load_id)
-    return done
+    finished = finish(dataset, intent, published)  # without documents, the done record is the commit
+    if was_refused and not published.stored:
+        remove_refused(dataset, load_id)
+    return Published(finished, is_first)
+
+
+def _settle_errors(storage: Storage, name: str, winner: Receipt, errors: bytes | None, scratch: Path) -> None:
+    """Make the page errors those of the load that was published, if another writer has replaced or removed them.
+
+    `winner` is the receipt of that load. `errors` are the page errors of its writer as far as this writer knows them.
+    """
+    if not winner.has_page_errors:
+        if storage.exists(name):
+            storage.delete(name)
+    elif errors is not None and _belongs_to(errors, winner) and not _belongs_to(storage.read(name), winner):
+        _replace(storage, name, errors, scratch)
+
+
+def _replace(storage: Storage, name: str, data: bytes, scratch: Path) -> None:
+    ready = scratch / "page_errors.parquet"
+    ready.write_bytes(data)
+    storage.replace(name, ready)
 
 
 def _landed_meanwhile(dataset: Dataset, load_id: str) -> Receipt:
@@ -165,42 +186,21 @@ def _claim_job(dataset: Dataset, intent: Intent, receipt: Receipt) -> None:
             raise JobClaimed(by)
 
 
-def _write_errors(staged: Staged) -> Path:
+def _page_errors(staged: Staged) -> bytes | None:
+    """Return the file of the page errors of a staged load, or None if it has none."""
+    if not staged.account.rows:
+        return None
     receipt = staged.receipt
     rows = [_error_row(row, receipt) for row in staged.account.rows]
     path = staged.written.path.with_name("page_errors.parquet")
     footer = json.dumps(receipt.to_dict(files=False)).encode()
-    return parquet.write_table(path, arrays.table(schemas.PAGE_ERRORS, rows), footer).path
+    return parquet.write_table(path, arrays.table(schemas.PAGE_ERRORS, rows), footer).path.read_bytes()
 
 
 def _belongs_to(errors: bytes | None, receipt: Receipt) -> bool:
     """Return whether this file of page errors was written with a load that has this receipt."""
     found = None if errors is None else parquet.read_receipt(BytesIO(errors))
     return found is not None and Receipt.from_dict(found) == replace(receipt, files=())
-
-
-def _restore_errors(storage: Storage, errors: str, before: bytes | None, winner: Receipt, ready: Path) -> None:
-    """Restore the page errors of the writer that published first, if this writer has replaced them.
-
-    `ready` is the path of a scratch file, which does not exist yet.
-    """
-    if _belongs_to(storage.read(errors), winner):
-        return
-    if before is not None and _belongs_to(before, winner):
-        _replace(storage, errors, ready, before)
-    elif not winner.has_page_errors:
-        storage.delete(errors)
-
-
-def _remove_errors(storage: Storage, errors: str) -> None:
-    """Remove the page errors of a second writer with a different account, if it has written any."""
-    if storage.exists(errors):
-        storage.delete(errors)
-
-
-def _replace(storage: Storage, name: str, ready: Path, data: bytes) -> None:
-    ready.write_bytes(data)
-    storage.replace(name, ready)
 
 
 def _error_row(row: PageError, receipt: Receipt) -> Mapping[str, object]:

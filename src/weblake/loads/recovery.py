@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from weblake.dataset import layout
-from weblake.dataset.landed_loads import find_published, with_files
+from weblake.dataset import landed_loads, layout
 from weblake.dataset.records import Done, Intent
 from weblake.dataset.root import Dataset, LandedLoad
 from weblake.dataset.slots import group_of_intent, replacements
@@ -24,7 +23,7 @@ def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
 
 def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Done:
     ledger = dataset.ledger
-    receipt = with_files(dataset, intent, receipt)
+    receipt = landed_loads.with_files(dataset, intent, receipt)
     if intent.slot is None:
         return ledger.record_done(intent.load_id, receipt.to_dict(), version=intent.version)
     entry = dataset.slots.add(intent, receipt)
@@ -40,24 +39,24 @@ def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Done:
     return done
 
 
-def recover(dataset: Dataset, load_id: str) -> LandedLoad | None:
-    """Return a landed load, after finishing what an interrupted run left undone; None if it has not landed.
+def recover(dataset: Dataset, load_id: str, job: tuple[str, str] | None = None) -> LandedLoad | None:
+    """Return the landed load as `landed_loads.find`, after finishing what an interrupted run of it left undone.
 
     Raises:
         StorageRefused: A record of the load, or its file, cannot be read.
     """
+    landing = landed_loads.find(dataset, load_id, job)
+    if landing is None:
+        return None
+    load_id = landing.receipt.load_id
     intent, done = dataset.ledger.intent(load_id), dataset.ledger.done(load_id)
+    if done is None or not landing.receipt.stored:  # otherwise they were removed before the done record
+        remove_refused(dataset, load_id)
     if done is not None:
         if intent is not None and intent.slot is not None:
             _finish_retirements(dataset, intent, done.retired)
-        receipt = Receipt.from_dict(done.receipt)
-        if not receipt.stored:  # otherwise they were removed before the done record
-            remove_refused(dataset, load_id)
-        return LandedLoad(receipt, done.at)
-    landing = None if intent is None else find_published(dataset, intent)
-    if intent is None or landing is None:
-        return None
-    remove_refused(dataset, load_id)
+        return landing
+    assert intent is not None
     done = _finish(dataset, intent, landing.receipt)
     return LandedLoad(Receipt.from_dict(done.receipt), done.at)
 
@@ -66,12 +65,6 @@ def remove_refused(dataset: Dataset, load_id: str) -> None:
     """Remove the files of a refused load that has been published; an interrupted promotion leaves them."""
     for table in layout.LOAD_TABLES:
         dataset.storage.delete(layout.refused_path(table, load_id))
-
-
-def recover_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:
-    """Return the load as which a batch or crawl has landed, finished as by `recover`; None if it has not landed."""
-    by = dataset.ledger.landing_load(kind, job_id)
-    return None if by is None else recover(dataset, by)
 
 
 def _finish_retirements(dataset: Dataset, intent: Intent, older: tuple[str, ...]) -> None:

@@ -12,10 +12,9 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import httpx
-from typing_extensions import Self
 
 from weblake import settings
 from weblake.api import operations

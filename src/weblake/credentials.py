@@ -16,15 +16,6 @@ from weblake.remedies import Remedy
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-class _RedactedText(str):
-    """A str whose repr is `***`; its `str` is the text itself."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "'***'"
-
-
 class RedactedBytes(bytes):
     """Bytes whose repr and str are `***`: HTTP libraries keep the header in locals, which some tracebacks show."""
 
@@ -35,10 +26,6 @@ class RedactedBytes(bytes):
 
     def __bytes__(self) -> bytes:
         return self  # h11 calls bytes() on headers; plain bytes would be shown
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Return a str whose repr is `***`."""
-        return _RedactedText(super().decode(encoding, errors))
 
     def __getitem__(self, at: Any) -> Any:
         part = super().__getitem__(at)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-from typing_extensions import Unpack
+from typing import Unpack
 
 from weblake.api.options import BatchScrapeOptions, CrawlOptions
 from weblake.client import Client

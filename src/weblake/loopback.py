@@ -15,8 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-
-from typing_extensions import Self
+from typing import Self
 
 #: Maximum seconds that a connection may be idle.
 IDLE_S = 30

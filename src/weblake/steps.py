@@ -50,8 +50,6 @@ class Request(msgspec.Struct, frozen=True):
     #: Reading stops when this returns True for the bytes so far: a poll needs a response's head, not its documents.
     #: The view that it gets is valid during the call only.
     stop_when: Callable[[memoryview], bool] | None = None
-    #: Returns the buffer for the body; its contents are overwritten.
-    buffer: Callable[[], bytearray] = bytearray
     #: Whether the service may charge for it: then a lost response is an OutcomeUnknown.
     paid: bool = False
     #: Number of this try of a call; 1 for the first one.

@@ -15,7 +15,6 @@ from sqlite3 import Connection
 
 from starlette.requests import HTTPConnection
 
-from weblake import aio
 from weblake.home import home
 from weblake_service.clock import Clock
 from weblake_service.config import Access, ServiceConfig, ServiceKey, key_digest
@@ -155,7 +154,7 @@ class ServiceComponents:
             except Exception:  # noqa: BLE001 - the next round tries again
                 _LOG.exception("The clean-up failed.")
             try:
-                async with aio.timeout(_CLEANUP_EVERY_S):
+                async with asyncio.timeout(_CLEANUP_EVERY_S):
                     await self._clean_now.wait()
             except TimeoutError:
                 continue

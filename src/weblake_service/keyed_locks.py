@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
-from weblake import aio
-
 
 class KeyedLocks:
     """The keys that are locked or waited for; used on one event loop."""
@@ -25,7 +23,7 @@ class KeyedLocks:
         lock, users = self._locks.setdefault(name, (asyncio.Lock(), []))
         users.append(None)
         try:
-            async with aio.timeout(wait_s):
+            async with asyncio.timeout(wait_s):
                 await lock.acquire()
             try:
                 yield

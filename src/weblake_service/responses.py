@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import NoReturn
 from uuid import UUID
@@ -9,8 +10,6 @@ from uuid import UUID
 import msgspec
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
-
-from weblake import aio
 
 _ENCODER = msgspec.json.Encoder()
 #: Maximum of integers in queries: no list has more entries, and SQLite's integers are limited.
@@ -96,7 +95,7 @@ async def read_body(request: Request, limit: int, timeout_s: float = 300.0) -> b
         raise _too_large(limit)
     body = bytearray()
     try:
-        async with aio.timeout(timeout_s):
+        async with asyncio.timeout(timeout_s):
             async for part in request.stream():
                 body += part
                 if len(body) > limit:

@@ -20,14 +20,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import uvicorn
-from typing_extensions import Self
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from weblake import aio
 from weblake.errors import InvalidOption
 from weblake_service.app import make_app
 from weblake_service.components import ServiceComponents, open_store, remember_first_key
@@ -281,7 +279,7 @@ class _Server(uvicorn.Server):
         """Renew the date header each second until the stop; uvicorn's own loop looks for a stop ten times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
-                async with aio.timeout(_DATE_EVERY_S):
+                async with asyncio.timeout(_DATE_EVERY_S):
                     await self._asked_to_stop.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -297,7 +295,7 @@ class _Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.shutdown()
         with suppress(TimeoutError):
-            async with aio.timeout(_GRACE_S):
+            async with asyncio.timeout(_GRACE_S):
                 while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - uvicorn has no event
                     await asyncio.sleep(_POLL_S)
         for task in self.server_state.tasks:

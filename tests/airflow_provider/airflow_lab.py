@@ -20,7 +20,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import database_search
 import httpx
@@ -28,7 +28,6 @@ from airflow_home import AIRFLOW, clean_environment, template_database
 from airflow_rest import AirflowRest
 from lab_resources import free_port
 from supervised_processes import Processes, descendants, stacks, tail
-from typing_extensions import Self
 
 #: What a test needs that a production installation does not: short intervals, and nothing that leaves the machine.
 SETTINGS = {

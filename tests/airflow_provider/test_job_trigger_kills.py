@@ -123,8 +123,8 @@ def test_o3_a_kill_that_airflow_repeats_every_second_completes(
 @proves(
     "O3",
     at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
-    line="async with aio.timeout(CANCEL_S), shared",
-    becomes="async with aio.timeout(None), shared",
+    line="async with asyncio.timeout(CANCEL_S), shared",
+    becomes="async with asyncio.timeout(None), shared",
 )
 def test_o3_a_kill_ends_in_time_if_the_service_hangs(
     weblake_connection: WeblakeService,

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from stream_server import stream_server
 
-from weblake import AsyncClient, aio, steps
+from weblake import AsyncClient, steps
 from weblake.http.transport import MAX_OTHERS, MAX_POLLS
 from weblake.jobs import polling
 from weblake.jobs.cancelling import cancel
@@ -36,7 +36,7 @@ class Service:
 
     async def has(self, many: int) -> None:
         """Waits until so many requests are under way."""
-        async with aio.timeout(30):
+        async with asyncio.timeout(30):
             while self.under_way < many:
                 self._came.clear()
                 await self._came.wait()

@@ -1,4 +1,4 @@
-"""What is read of a response body. tests/loads/test_buffer_pool.py has the tests of its buffer."""
+"""What is read of a response body."""
 
 from __future__ import annotations
 

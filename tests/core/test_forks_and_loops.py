@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 import pytest
 from catalogue import proves
 
-from weblake import AsyncClient, Client, aio
+from weblake import AsyncClient, Client
 from weblake.http import transport
 
 JOBS = [f"0b8f3c52-6f0d-4a41-9d1c-{n:012x}" for n in range(64)]
@@ -136,7 +136,7 @@ def test_event_loops_of_two_threads_share_an_async_client(service: Service) -> N
     gate, found = threading.Barrier(2), list[list[object]]()
 
     async def story() -> None:
-        async with aio.timeout(60):
+        async with asyncio.timeout(60):
             for _ in range(3):
                 await asyncio.to_thread(gate.wait, 60)  # each round begins on both loops
                 found.append([each.total for each in await asyncio.gather(*(client.get_crawl(job) for job in JOBS))])

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import database_search
 import httpx
@@ -28,7 +28,6 @@ from dagster_api import DagsterApi
 from lab_resources import free_port
 from live_files import walk
 from supervised_processes import Processes, descendants, is_alive, tail
-from typing_extensions import Self
 
 #: What a test needs that a production installation does not: short intervals, and nothing that leaves the machine.
 INSTANCE: dict[str, Any] = {

@@ -85,8 +85,8 @@ def test_p8_a_load_takes_as_long_as_without_clock_jumps(tmp_path: Path, by: floa
 @proves(
     "P8",
     at="src/weblake/dataset/records.py",
-    line="        return max(0.0, (datetime.now(timezone.utc) - read_time(self.at)).total_seconds())",
-    becomes="        return (datetime.now(timezone.utc) - read_time(self.at)).total_seconds()",
+    line="        return max(0.0, (datetime.now(timezone.utc) - datetime.fromisoformat(self.at)).total_seconds())",
+    becomes="        return (datetime.now(timezone.utc) - datetime.fromisoformat(self.at)).total_seconds()",
     case="-3600.0",
 )
 @pytest.mark.parametrize("by", [0.0, -HOUR, -YEARS])

@@ -68,8 +68,8 @@ SLOW = {
 @proves(
     "H11",
     at="src/weblake/http/transport.py",
-    line="aio.timeout(request.deadline_s), self._slot(request):",
-    becomes="aio.timeout(None), self._slot(request):",
+    line="asyncio.timeout(request.deadline_s), self._slot(request):",
+    becomes="asyncio.timeout(None), self._slot(request):",
     case="loop-a body",
 )
 @pytest.mark.parametrize("play", SLOW.values(), ids=SLOW)

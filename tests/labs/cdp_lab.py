@@ -18,7 +18,6 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from weblake import aio
 from weblake_service.sessions.cdp import CdpError, Listener
 
 
@@ -124,7 +123,7 @@ class Page:
 
     async def until(self, code: str, value: object = True) -> None:
         """Wait until an expression has this value."""
-        async with aio.timeout(90):
+        async with asyncio.timeout(90):
             while (found := await self.run(code)) != value:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert found == value
@@ -175,6 +174,6 @@ class Viewer:
 
     async def until(self, look: Callable[[], object], seconds: float = 90) -> None:
         """Wait until a condition holds."""
-        async with aio.timeout(seconds):
+        async with asyncio.timeout(seconds):
             while not look():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)

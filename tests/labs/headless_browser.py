@@ -22,10 +22,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from supervised_processes import Processes, tail
-from typing_extensions import Self
 
 WIDTH, HEIGHT = 1400, 900
 #: Seconds between two checks, and seconds for which a page must not change before it counts as finished.

@@ -17,7 +17,6 @@ import pytest
 from catalogue import proves
 from polling import until
 
-from weblake import aio
 from weblake_service.files.conversion_messages import ConversionTask
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page import parse_process
@@ -62,7 +61,7 @@ def test_s9_a_process_beyond_its_deadline_is_killed() -> None:
         await converters.convert(ConversionTask("office"), document("tides.docx"))
         before = converters.pids
         with pytest.raises(TimeoutError):
-            async with aio.timeout(0.2):
+            async with asyncio.timeout(0.2):
                 await converters.convert(ConversionTask("office", html=True), sheet)
         after = converters.pids
         assert (await converters.convert(ConversionTask("office"), document("tides.docx"))).html
@@ -186,7 +185,7 @@ def test_an_idle_process_ends() -> None:
     async def work(converters: ConverterPool) -> None:
         await converters.convert(ConversionTask("office"), document("tides.docx"))
         pid = converters.pids[0]
-        async with aio.timeout(90):
+        async with asyncio.timeout(90):
             while not gone(pid):  # noqa: ASYNC110 - the system tells nobody
                 await asyncio.sleep(0.005)
         assert converters.pids == []
@@ -200,7 +199,7 @@ def test_a_process_that_died_is_replaced() -> None:
         await converters.convert(ConversionTask("office"), document("tides.docx"))
         pid = converters.pids[0]
         os.kill(pid, signal.SIGKILL)
-        async with aio.timeout(90):
+        async with asyncio.timeout(90):
             while not gone(pid):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         result = None

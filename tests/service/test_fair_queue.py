@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake import aio
 from weblake_service.config import Access
 from weblake_service.jobs import job_records, page_queue
 from weblake_service.jobs.fair_queue import NO_JOB, FairQueue, limit_of_one_site
@@ -49,7 +48,7 @@ def test_one_site_gets_at_most_seven_eighths_of_the_slots() -> None:
         slow = [asyncio.create_task(hold(queue, "slow.test")) for _ in range(20)]
         await asyncio.sleep(0)
         assert queue.in_use("team") == limit_of_one_site(8) == 7
-        async with aio.timeout(60), queue.acquire("team", "fast.test", "other") as waited:
+        async with asyncio.timeout(60), queue.acquire("team", "fast.test", "other") as waited:
             assert not waited
             assert queue.in_use("team") == 8
         for task in slow:

@@ -13,7 +13,6 @@ import pytest
 from cdp_lab import CdpClient, Page, Viewer, connected
 from chromium_lab import chromium
 
-from weblake import aio
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake_service.sessions import live_page, live_view
 from weblake_service.sessions import viewer_messages as said
@@ -170,7 +169,7 @@ def test_blank_pages_are_not_shown_first(urls: tuple[str, str]) -> None:
         async def send(_: object) -> None:
             pass
 
-        async with aio.timeout(10):
+        async with asyncio.timeout(10):
             await LiveView(browser, interactive=False).run(until_it_shows, send, send)
         return browser.shown
 
@@ -280,13 +279,13 @@ async def opened(
             yield Lab(site, cdp, page, viewer, running, inputs, view)
         finally:
             viewer.leave()
-            async with aio.timeout(90):
+            async with asyncio.timeout(90):
                 await running
 
 
 def live(browser: str, site: str, work: Callable[[Lab], Awaitable[None]], path: str = "/", **how: bool) -> None:
     async def run() -> None:
-        async with aio.timeout(280), opened(browser, site, path, **how) as lab:
+        async with asyncio.timeout(280), opened(browser, site, path, **how) as lab:
             await work(lab)
 
     asyncio.run(run())

@@ -20,7 +20,6 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from weblake import aio
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake_service.sessions import live_page
 from weblake_service.sessions.live_view import LiveView
@@ -90,7 +89,7 @@ class Service:
 
     async def __aenter__(self) -> str:
         self._serving = asyncio.create_task(self._server.serve())
-        async with aio.timeout(90):
+        async with asyncio.timeout(90):
             while not self._server.started:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
@@ -113,7 +112,7 @@ async def shown(
 ) -> AsyncIterator[tuple[Window, Page]]:
     """Yield the live view of a browser in a window of another one, and the page that it shows."""
     async with (
-        aio.timeout(280),
+        asyncio.timeout(280),
         connected(address) as beside,
         Service(address) as url,
         async_playwright() as playwright,
@@ -130,7 +129,7 @@ async def shown(
             page = await Page.only(beside, f"{site}/")
             await window.goto(f"{url}/live/{mode}")
             # The canvas has this height once it shows a frame, and the background of the page has this colour.
-            async with aio.timeout(90):
+            async with asyncio.timeout(90):
                 # Not wait_for_function: from its second look on, the content security policy refuses it.
                 while not await window.evaluate(_PAINTED):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)

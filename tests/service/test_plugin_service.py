@@ -16,7 +16,6 @@ from polling import until
 from supervised_processes import is_alive
 
 import weblake
-from weblake import aio
 from weblake.errors import CreditsExhausted, RateLimited
 from weblake.jobs.retry import RetryPolicy
 from weblake.testing import (
@@ -57,7 +56,7 @@ def test_an_asynchronous_client_uses_the_service(weblake_service: WeblakeService
     async def main() -> int | None:
         async with weblake_service.async_client() as client:
             job = (await client.start_batch_scrape(weblake_site.urls("/guides/"))).id
-            async with aio.timeout(90):
+            async with asyncio.timeout(90):
                 while (status := await client.get_batch_scrape(job)).status == "scraping":  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         return status.completed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from datetime import timezone
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -11,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from weblake.compat import read_time
 from weblake_service.clock import iso, month_bounds, month_of
 from weblake_service.config import Access, ServiceKey
 from weblake_service.page_failure import PageFailure
@@ -159,7 +158,7 @@ def test_months_are_divided_in_utc_to_the_millisecond(at: float) -> None:
     assert iso(first).endswith("-01T00:00:00.000Z")
     assert iso(last).endswith("T23:59:59.999Z")
     assert iso(at) <= iso(last)
-    assert abs(read_time(iso(at)).astimezone(timezone.utc).timestamp() - at) < 0.0011
+    assert abs(datetime.fromisoformat(iso(at)).astimezone(timezone.utc).timestamp() - at) < 0.0011
 
 
 def test_every_operation_is_listed_and_can_be_read_again(bench: Any) -> None:

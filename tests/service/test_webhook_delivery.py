@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from weblake.api import webhooks
-from weblake.compat import read_time
 from weblake_service.config import ServiceKey, TeamPlan
 from weblake_service.jobs import webhook_delivery
 from weblake_service.page_failure import PageFailure
@@ -163,7 +163,7 @@ def _due(bench: Any) -> float:
 
 def _now(bench: Any) -> float:
     """Return the time of the service's clock, in seconds since 1970."""
-    return read_time(bench.http.get("/_weblake/clock").json()["now"]).timestamp()
+    return datetime.fromisoformat(bench.http.get("/_weblake/clock").json()["now"]).timestamp()
 
 
 def test_an_unreachable_receiver_does_not_affect_the_job(bench: Any) -> None:

@@ -17,10 +17,9 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import dagster as dg
-from typing_extensions import Unpack
 
 from dagster_weblake import collecting, landing
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
-from typing_extensions import Self
 
 import weblake
 from dagster_weblake import secret_config

@@ -6,10 +6,9 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 import dagster as dg
-from typing_extensions import Unpack
 
 from dagster_weblake import metadata
 from dagster_weblake.requests import (

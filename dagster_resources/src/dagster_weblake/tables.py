@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import dagster as dg
-from typing_extensions import Unpack
 
 from dagster_weblake.assets import AssetBuilder, WeblakeAsset
 from dagster_weblake.failures import translate_errors

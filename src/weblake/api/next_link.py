@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import parse_qsl, urlsplit
 
-from weblake.compat import re
 from weblake.credentials import one_line
 from weblake.errors import MalformedReply
 

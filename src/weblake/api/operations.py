@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Unpack
 
 from msgspec.structs import replace
-from typing_extensions import Unpack
 
 from weblake.api import models as m
 from weblake.api import options as o

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw
 
-from weblake.compat import re
 from weblake.errors import MalformedReply
 
 #: Types of JSON text. A Raw is also a buffer: bytes(raw) copies it, memoryview(raw) does not.

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Raw
 
 from weblake.api import response_json
-from weblake.compat import read_time
 from weblake.errors import MalformedReply
 
 #: The errors that a reader raises for a value of the wrong type.
@@ -89,7 +88,7 @@ def _read_time(raw: Raw, fit: Fit) -> datetime | None:
     if found is None:
         return None
     try:
-        time = read_time(found)
+        time = datetime.fromisoformat(found)
         return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
     except (ValueError, OverflowError):
         fit.complete = False

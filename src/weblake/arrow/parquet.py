@@ -14,11 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from typing_extensions import Self
 
 from weblake.arrow.row_groups import RowGroupBuffer, writer
 from weblake.arrow.schemas import SCHEMA_VERSION

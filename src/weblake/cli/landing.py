@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
@@ -30,7 +31,6 @@ from weblake.cli.app import (
 )
 from weblake.cli.interrupts import exit_code_of
 from weblake.cli.orphans import MAX_CHARS, in_place_of_new, unreadable_text
-from weblake.compat import read_time
 from weblake.credentials import one_line
 from weblake.errors import FixRequest, InvalidOption, WeblakeError
 from weblake.events import Event, LoadEnd, combine
@@ -306,7 +306,7 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
 def show_if_old(landing: LandedLoad, request: LoadRequest) -> None:
     """If a load landed earlier, write when it did and how to get another one."""
     if landing.landed_at is not None:
-        when = read_time(landing.landed_at)
+        when = datetime.fromisoformat(landing.landed_at)
         again = " --new starts a new job; --key TEXT makes a separate load." if request.start is not None else ""
         output.note(
             f"weblake: this load has landed already, on {when:%Y-%m-%d %H:%M} UTC (load {landing.receipt.load_id}); "

@@ -20,12 +20,12 @@ request body or API key is stored, because headers may hold cookies. Lists of UR
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 import msgspec
 
 from weblake.api.job_kinds import JOB_KINDS
-from weblake.compat import read_time
 from weblake.dataset.identity import checked_load_id, job_load_id
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.records import (
@@ -284,7 +284,7 @@ class Ledger:
         try:
             found = msgspec.json.decode(data, type=kind)
             for stamp in ("at", "created_at"):
-                read_time(getattr(found, stamp, "2026-01-01"))
+                datetime.fromisoformat(getattr(found, stamp, "2026-01-01"))
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._unknown(name, "it is damaged") from error
         return found

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import msgspec
 
-from weblake.compat import read_time
 from weblake.dataset import parallel
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger import Ledger
@@ -94,7 +93,7 @@ def loads(ledger: Ledger) -> Iterator[LoadRecords]:
     known = steps(ledger)
     found: list[tuple[datetime, str, bytes]] = []
     for records in loads_of(ledger, known):
-        at = read_time(records.at()) if records.at() else _UNKNOWN
+        at = datetime.fromisoformat(records.at()) if records.at() else _UNKNOWN
         found.append((at, records.load_id, msgspec.json.encode(records)))  # a third of the memory of the objects
     known.clear()
     for _, _, encoded in sorted(found):

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import msgspec
 
-from weblake.compat import read_time
-
 #: The version of all records that this version writes.
 VERSION = 1
 _TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|\+00:00)$"
@@ -76,7 +74,7 @@ class Intent(Record, frozen=True, kw_only=True):
 
     def created(self) -> datetime:
         """Return `created_at` as an aware datetime in UTC."""
-        return read_time(self.created_at)
+        return datetime.fromisoformat(self.created_at)
 
     def created_seconds(self) -> float:
         """Return `created_at` in seconds since the epoch."""
@@ -106,7 +104,7 @@ class Start(Record, frozen=True, kw_only=True):
 
     def at_seconds(self) -> float:
         """Return `at` in seconds since the epoch."""
-        return read_time(self.at).timestamp()
+        return datetime.fromisoformat(self.at).timestamp()
 
 
 class Void(Record, frozen=True, kw_only=True):
@@ -135,11 +133,11 @@ class Job(Record, frozen=True, kw_only=True):
 
     def at_seconds(self) -> float:
         """Return `at` in seconds since the epoch; the time limit of the job counts from it."""
-        return read_time(self.at).timestamp()
+        return datetime.fromisoformat(self.at).timestamp()
 
     def age_s(self) -> float:
         """Return the seconds since `at` by this machine's clock; never negative."""
-        return max(0.0, (datetime.now(timezone.utc) - read_time(self.at)).total_seconds())
+        return max(0.0, (datetime.now(timezone.utc) - datetime.fromisoformat(self.at)).total_seconds())
 
 
 class Owner(Record, frozen=True, kw_only=True):

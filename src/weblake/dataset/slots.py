@@ -25,7 +25,6 @@ from typing import TypeVar
 
 import msgspec
 
-from weblake.compat import read_time
 from weblake.dataset import layout
 from weblake.dataset.identity import load_id_of
 from weblake.dataset.ledger import Ledger
@@ -65,7 +64,7 @@ class SlotEntry(Record, frozen=True, kw_only=True):
 
     def created(self) -> datetime:
         """Return `created_at` as an aware datetime in UTC."""
-        return read_time(self.created_at)
+        return datetime.fromisoformat(self.created_at)
 
     def path(self, table: str) -> str:
         """Return the path of the load's own file in a table, relative to the root."""

@@ -1,13 +1,11 @@
-"""Response bodies: bounded decompression while they arrive, and a pool of buffers.
+"""Response bodies: bounded decompression while they arrive.
 
 A compressed body of 300 KB can contain 64 MB and more, so the size that a response declares is not used.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from weblake.steps import Request, Response
@@ -41,7 +39,7 @@ class BoundedBody:
     def __init__(self, raw_headers: Iterable[tuple[bytes, bytes]], request: Request) -> None:
         self.headers = _headers(raw_headers)
         self._request = request
-        self._data, self._size = request.buffer(), 0
+        self._data = bytearray()
         self._stopped = False
         self._gzip = _gzip(self.headers.get("content-encoding", ""))
 
@@ -54,7 +52,7 @@ class BoundedBody:
                 self._grow(piece)
         stop_when = self._request.stop_when
         if stop_when is not None and not self._stopped:
-            with memoryview(self._data)[: self._size] as so_far:
+            with memoryview(self._data) as so_far:
                 self._stopped = stop_when(so_far)
         return self._stopped
 
@@ -62,46 +60,13 @@ class BoundedBody:
         """Return the response with its body; raise BodyRefused if a compressed body was truncated."""
         if self._gzip is not None and not self._stopped and not self._gzip.finished:
             raise BodyRefused("the compressed body was cut off", final=False)
-        del self._data[self._size :]
         return Response(status, self.headers, self._data, not self._stopped, received_at)
 
     def _grow(self, piece: bytes) -> None:
-        size = self._size + len(piece)
-        self._check_size(size)
-        self._data[self._size : size] = piece
-        self._size = size
-
-    def _check_size(self, size: int) -> None:
-        if size > self._request.max_body:
+        if len(self._data) + len(piece) > self._request.max_body:
             limit = self._request.max_body >> 20
             raise BodyRefused(f"the body is larger than {limit} MiB, the most that is read of one response", final=True)
-
-
-class BufferPool:
-    """A pool of body buffers, because memory that is new to a process costs page faults."""
-
-    def __init__(self) -> None:
-        self._free: list[_FreeBuffer] = []
-        self._one_at_a_time = threading.Lock()
-
-    def take(self) -> bytearray:
-        """Return an unused buffer; its contents are undefined."""
-        with self._one_at_a_time:
-            for at, buffer in enumerate(self._free):
-                with suppress(BufferError):  # raised if a document still has a view of it
-                    buffer.pop()
-                    return self._free.pop(at)
-        return _FreeBuffer()
-
-    def give(self, body: bytes | bytearray) -> None:
-        """Return a body's buffer to the pool; views of it may still exist. Other objects are ignored."""
-        if isinstance(body, _FreeBuffer) and body:
-            with self._one_at_a_time:
-                self._free.append(body)
-
-
-class _FreeBuffer(bytearray):
-    """A buffer of the pool."""
+        self._data += piece
 
 
 class _Gzip:

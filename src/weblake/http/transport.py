@@ -21,7 +21,6 @@ from weakref import WeakKeyDictionary
 
 import httpx
 
-from weblake import aio
 from weblake.credentials import ApiKey, BaseUrl, is_loopback, one_line
 from weblake.errors import InvalidOption
 from weblake.http.bodies import BodyRefused, BoundedBody
@@ -160,7 +159,7 @@ class AsyncHttpTransport(_Requests):
         """
         waiting = True
         try:
-            async with aio.timeout(request.deadline_s), self._slot(request):
+            async with asyncio.timeout(request.deadline_s), self._slot(request):
                 waiting = False
                 async with self._response(request) as response:
                     received_at = time.time()

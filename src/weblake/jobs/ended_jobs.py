@@ -6,6 +6,7 @@ restarts; `poll_all` polls any jobs, a few at a time. The activity list goes bac
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import time
@@ -13,12 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from msgspec.structs import replace
-from typing_extensions import Self
 
-from weblake import aio
 from weblake.api.models import parse_time
 from weblake.errors import FixRequest, JobGone, PermissionDenied, WeblakeError
 from weblake.jobs import usage_reports
@@ -132,8 +131,9 @@ async def poll_all(
 
     left = None if until is None else until - time.monotonic()
     with suppress(TimeoutError):
-        async with aio.timeout(left):
-            await aio.run_together(work() for _ in range(min(at_once, len(jobs))))
+        async with asyncio.timeout(left), asyncio.TaskGroup() as workers:
+            for _ in range(min(at_once, len(jobs))):
+                workers.create_task(work())
     return PollResults(heads, failed)
 
 

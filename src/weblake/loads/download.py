@@ -26,7 +26,6 @@ from weblake.background import run_in_thread
 from weblake.credentials import one_line
 from weblake.errors import FixRequest, JobGone, MalformedReply
 from weblake.events import ChunkRead
-from weblake.http.bodies import BufferPool
 from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.result_pages import ResultPager, with_read_errors
 from weblake.jobs.retry import Retry, RetryPolicy
@@ -71,8 +70,8 @@ class Download:
         self.pager = ResultPager(job, client.retry, until=until)
         self._client = client
         self._until = until
-        self._buffers = BufferPool()
-        self._body: bytes | bytearray = b""
+        #: Bytes of the last chunk.
+        self._bytes = 0
         self._next = None if first is None else _Prefetch((), lambda inspect: _inspected(first, inspect))
         self._errors: Future[JobErrors] | None = None
         #: Whether the last response arrived within QUICK_S: then the next chunk is not prefetched.
@@ -96,14 +95,13 @@ class Download:
                     kind=self.pager.job.kind,
                     job_id=self.pager.job.job_id,
                     documents=self._of_chunk,
-                    bytes=len(self._body),
+                    bytes=self._bytes,
                     seconds=time.monotonic() - begun,
                 )
             )
             self._documents += self._of_chunk
             yield documents
             del documents  # frees the memory while the next chunk is awaited
-            self._buffers.give(self._body)
 
     def errors(self) -> JobErrors:
         """Return the job's list of errors without the API key; call it after the last chunk. Raises as `chunks`."""
@@ -135,7 +133,7 @@ class Download:
         prefetch, self._next = self._next, None
         if prefetch is None or prefetch.query != request.query:
             if self._quick:
-                return self._keep_body(self._fetch(request))
+                return self._measure(self._fetch(request))
             prefetch = self._start_prefetch(request)
         head = {} if self._quick else prefetch.head.result()
         if models.is_terminal(head.get("status")):
@@ -148,16 +146,16 @@ class Download:
         reply = prefetch.reply.result()
         if self._next is not None and self._is_next_to_last(head):
             self._start_errors()
-        return self._keep_body(reply)
+        return self._measure(reply)
 
     def _is_next_to_last(self, head: Mapping[str, object]) -> bool:
         """Return whether the next chunk is probably the last by the service's count; a wrong guess only costs time."""
         completed = head.get("completed")
         return isinstance(completed, int) and 0 <= completed - self._documents <= 2 * self._of_chunk
 
-    def _keep_body(self, reply: Response | NoResponse) -> Response | NoResponse:
-        """Return the response; keep its body, whose buffer is reused when its documents have been freed."""
-        self._body = reply.body if isinstance(reply, Response) else b""
+    def _measure(self, reply: Response | NoResponse) -> Response | NoResponse:
+        """Return the response; remember the size of its body."""
+        self._bytes = len(reply.body) if isinstance(reply, Response) else 0
         return reply
 
     def _start_prefetch(self, request: Request) -> _Prefetch:
@@ -166,7 +164,7 @@ class Download:
     def _fetch(self, request: Request) -> Response | NoResponse:
         began = time.monotonic()
         try:
-            return self._client.run(send(replace(request, buffer=self._buffers.take)))
+            return self._client.run(send(request))
         finally:
             self._quick = time.monotonic() - began < QUICK_S
 

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 from msgspec.structs import replace
-from typing_extensions import Unpack
 
 from weblake.api import operations, response_json, responses
 from weblake.api.job_kinds import JOB_KINDS, job_kind

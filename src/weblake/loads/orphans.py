@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from operator import attrgetter
 from typing import get_args
 
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.client import Client
-from weblake.compat import read_time
 from weblake.dataset import layout, ledger_listing, parallel
 from weblake.dataset.ledger_listing import DONE, INTENT
 from weblake.dataset.records import Intent, Job
@@ -92,7 +92,7 @@ class Orphan:
     @property
     def age_s(self) -> float:
         """Seconds since the intent."""
-        return max(0.0, time.time() - read_time(self.created_at).timestamp())
+        return max(0.0, time.time() - datetime.fromisoformat(self.created_at).timestamp())
 
     def to_dict(self) -> dict[str, object]:
         """Return the orphan as a dict that can be written as JSON."""
@@ -186,7 +186,7 @@ def open_loads(dataset: Dataset) -> Unlanded:
         for each in found
         if isinstance(each, Orphan)
     ]
-    orphans.sort(key=lambda each: (read_time(each.created_at), each.load_id))
+    orphans.sort(key=lambda each: (datetime.fromisoformat(each.created_at), each.load_id))
     return Unlanded(
         orphans=tuple(each for each in orphans if not each.superseded),
         cancelled=tuple(each for each in orphans if each.superseded),

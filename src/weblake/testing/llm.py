@@ -12,9 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
-
-from typing_extensions import Self
+from typing import Any, Self
 
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake.testing.llm_answers import default_answer

@@ -6,16 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
-from typing_extensions import Self
-
-from weblake.compat import program_command
 from weblake.testing.service import KEY, WeblakeService
 
 #: Timeouts in seconds until the service listens, and until it has stopped.
@@ -97,7 +95,7 @@ class WeblakeServiceProcess(WeblakeService):
         with self._log.open("a", encoding="utf-8") as log:
             # Modules in the program's folder must not shadow modules of the same names.
             self._process = subprocess.Popen(  # noqa: S603
-                program_command(program),
+                [sys.executable, "-P", str(program)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

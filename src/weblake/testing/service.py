@@ -8,7 +8,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from weblake.compat import read_time
 from weblake.testing.control import Control
 from weblake.testing.faults import WeblakeFaults
 
@@ -96,7 +95,7 @@ class WeblakeService:
 
     def now(self) -> datetime:
         """Return the time of the service's clock, in UTC."""
-        return read_time(str(self._control.send("GET", "clock")["now"]))
+        return datetime.fromisoformat(str(self._control.send("GET", "clock")["now"]))
 
     def advance(self, seconds: float) -> datetime:
         """Advance the service's clock and return its time: jobs and caches age, webhooks are retried.
@@ -104,7 +103,7 @@ class WeblakeService:
         Raises:
             ValueError: `seconds` is negative or not a number.
         """
-        return read_time(str(self._control.send("POST", "clock/advance", {"seconds": seconds})["now"]))
+        return datetime.fromisoformat(str(self._control.send("POST", "clock/advance", {"seconds": seconds})["now"]))
 
     def reset(self) -> None:
         """Reset the service, as before each test: jobs, pages, usage, faults, logs, clock; the API key is kept."""

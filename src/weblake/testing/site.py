@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType, TracebackType
-
-from typing_extensions import Self
+from typing import Self
 
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake.testing.site_failures import SiteFailures, check_path

@@ -8,9 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
-
-from typing_extensions import Self
+from typing import Any, Self
 
 from weblake.api import webhooks
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer

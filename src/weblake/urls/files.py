@@ -13,9 +13,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Protocol, cast
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from weblake.errors import FixRequest, InvalidOption
 from weblake.storage import BACKENDS, RootPath, open_storage

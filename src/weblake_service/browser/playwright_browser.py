@@ -12,7 +12,6 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from weblake import aio
 from weblake_service.browser import chromium
 from weblake_service.browser.temporary_folders import TemporaryFolder, remove_abandoned
 from weblake_service.page_failure import PageFailure
@@ -103,5 +102,5 @@ class PlaywrightBrowser:
 
 async def _close_in_time(closing: Awaitable[None]) -> None:
     with suppress(Exception):
-        async with aio.timeout(_CLOSE_TIMEOUT_S):
+        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
             await closing

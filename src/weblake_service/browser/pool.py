@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weblake import aio
 from weblake_service.browser.context_settings import ContextSettings
 from weblake_service.browser.egress_proxy import EgressProxy
 from weblake_service.browser.playwright_browser import PlaywrightBrowser
@@ -37,7 +36,7 @@ class PooledContext:
         """Close the context; return False if Chromium does not respond."""
         await self.egress_proxy.aclose()
         try:
-            async with aio.timeout(_CLOSE_TIMEOUT_S):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self.context.close()
         except Exception:  # noqa: BLE001 - hung or crashed: the caller ends the whole browser
             return not self.engine.alive
@@ -107,7 +106,7 @@ class ContextPool:
         egress_proxy = EgressProxy(self._pools, allow_private=self._allow_private)
         try:
             made = {**settings.context(engine.browser.version), **own}
-            async with aio.timeout(_OPEN_TIMEOUT_S):
+            async with asyncio.timeout(_OPEN_TIMEOUT_S):
                 context = await engine.browser.new_context(**made, proxy=await egress_proxy.open())
                 await context.new_page()
         except TimeoutError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from typing import Any
 
 import httpx
 
-from weblake import aio
 from weblake_service.browser.context_settings import BrowserIdentity, context_settings_of, site_credentials_of
 from weblake_service.browser.page_rendering import IsFile, PageRendering
 from weblake_service.browser.playwright_browser import first_line
@@ -87,7 +87,7 @@ class ScrapeBrowser:
             if not visitor.saves_profile:
                 return RenderedPage(fetched)
             try:
-                async with aio.timeout(_READ_PROFILE_S):
+                async with asyncio.timeout(_READ_PROFILE_S):
                     state = await pooled.context.storage_state(indexed_db=True)
             except TimeoutError as error:
                 message = (

@@ -9,7 +9,6 @@ from urllib.parse import unquote
 
 import httpx
 
-from weblake import aio
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import ascii_host, resolve
 from weblake_service.web.connection_pools import proxy_for
@@ -36,7 +35,7 @@ async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool
     last: Exception | None = None
     for place, address in enumerate(addresses, 1):
         try:
-            async with aio.timeout(_ATTEMPT_S if place < len(addresses) else _LAST_ATTEMPT_S):
+            async with asyncio.timeout(_ATTEMPT_S if place < len(addresses) else _LAST_ATTEMPT_S):
                 return await asyncio.open_connection(address, port)
         except (OSError, TimeoutError) as error:
             last = error
@@ -59,7 +58,7 @@ async def _connect_through_proxy(proxy: httpx.URL, host: str, port: int) -> Stre
     login = f"{unquote(proxy.username)}:{unquote(proxy.password)}"
     auth = f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}\r\n" if proxy.userinfo else ""
     try:
-        async with aio.timeout(_LAST_ATTEMPT_S):
+        async with asyncio.timeout(_LAST_ATTEMPT_S):
             tls = ssl.create_default_context() if proxy.scheme == "https" else None
             reader, writer = await asyncio.open_connection(
                 ascii_host(proxy), proxy.port or (443 if tls else 80), ssl=tls, limit=_MAX_HEAD_BYTES

@@ -7,7 +7,6 @@ from contextlib import suppress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from weblake import aio
 from weblake_service.faults.active_rules import ActiveFaults
 from weblake_service.faults.responses import AlteredResponse, altered_request, send_fault_response
 from weblake_service.faults.rules import Effect
@@ -48,7 +47,7 @@ class FaultMiddleware:
         """Wait, and return whether the service was reset or stopped meanwhile; the request must then be dropped."""
         over = self._faults.stopped
         with suppress(TimeoutError):
-            async with aio.timeout(seconds):
+            async with asyncio.timeout(seconds):
                 await over.wait()
         return over.is_set()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -16,7 +17,6 @@ from pathlib import Path
 
 import msgspec
 
-from weblake.compat import program_command
 from weblake_service.files.conversion_messages import HEADER, MAX_RESULT_BYTES, ConversionResult, ConversionTask, pack
 from weblake_service.page_failure import PageFailure
 
@@ -139,7 +139,10 @@ class _ConverterProcess:
         environment = {name: value for name, value in os.environ.items() if name.upper() in _ENVIRONMENT}
         process = await asyncio.create_subprocess_exec(
             # Not `-m`: that could import a module from the current directory.
-            *program_command(_WORKER, str(memory)),
+            sys.executable,
+            "-P",
+            str(_WORKER),
+            str(memory),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

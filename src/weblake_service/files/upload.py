@@ -21,7 +21,6 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from weblake import aio
 from weblake_service.responses import ErrorResponse, bad_request
 
 #: Maximum bytes of a file (50 MB), and of the form without the file.
@@ -88,7 +87,7 @@ async def read_form(request: Request) -> UploadForm:
         request.headers, _limited(request, boundary), max_files=2, max_fields=3, max_part_size=_MAX_FIELD_BYTES
     )
     try:
-        async with aio.timeout(_TIMEOUT_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             form = await parser.parse()
     except MultiPartException as error:
         if "maximum size" in error.message:
@@ -125,7 +124,7 @@ async def _limited(request: Request, boundary: bytes) -> AsyncGenerator[bytes, N
     # A client that sent Expect has not sent the body yet.
     if "expect" not in request.headers:
         with suppress(TimeoutError, ClientDisconnect):
-            async with aio.timeout(_DRAIN_TIMEOUT_S):
+            async with asyncio.timeout(_DRAIN_TIMEOUT_S):
                 drained = 0
                 async for chunk in stream:
                     drained += len(chunk)

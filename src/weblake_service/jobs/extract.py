@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from weblake import aio
 from weblake_service.jobs.web_tools import ModelJob, ModelJobResult, ToolResult
 from weblake_service.llm.model_options import EXTRACTION_CREDITS
 from weblake_service.llm.model_output import extract
 from weblake_service.page_failure import PageFailure
+from weblake_service.run_together import run_together
 from weblake_service.web.redirect_chain import options_for
 
 #: Default and maximum number of pages that are read.
@@ -35,7 +35,7 @@ async def extract_data(job: ModelJob) -> ModelJobResult:
             return job.steps.get(place) or await _read(job, place, url)
 
     # A locked database is not the page's fault: the error is re-raised and the job is retried.
-    pages = await aio.run_together(one(place, url) for place, url in enumerate(urls, _PLANNING_STEPS + 1))
+    pages = await run_together(one(place, url) for place, url in enumerate(urls, _PLANNING_STEPS + 1))
     good = [page for page in pages if "text" in page]
     notes = [chosen["note"]] if chosen.get("note") else []
     if not good:

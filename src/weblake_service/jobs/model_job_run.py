@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from sqlite3 import Connection, Row
 
-from weblake import aio
 from weblake_service.config import ServiceConfig
 from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.agent import run_agent
@@ -51,7 +51,7 @@ class ModelRun:
         timeout = self._plan.get("timeout")
         limit = timeout / 1000 if isinstance(timeout, int) else _TIMEOUT_S
         try:
-            async with aio.timeout(limit):
+            async with asyncio.timeout(limit):
                 done = await self._work()
         except TimeoutError:
             await self._fail(f"The job was not done within {limit:g} s.")

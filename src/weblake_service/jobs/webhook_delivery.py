@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from sqlite3 import Connection, Row
 
-from weblake import aio
 from weblake.api import webhooks
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig
@@ -90,7 +89,7 @@ class WebhookDelivery:
                 _LOG.exception("Webhook deliveries could not be read.")
             wait = _POLL_S if due is None else min(_POLL_S, max(0.0, due - self._clock.now()))
             try:
-                async with aio.timeout(wait):
+                async with asyncio.timeout(wait):
                     await self._bell.wait()
             except TimeoutError:
                 continue
@@ -129,7 +128,7 @@ class WebhookDelivery:
     async def _attempt(self, row: Row) -> tuple[bool, str]:
         """Post a delivery; return whether it was acknowledged, and the receiver's response."""
         try:
-            async with aio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 status = await self._post(row["url"], row["body"], self._headers(row))
         except TimeoutError:
             return False, f"no answer within {TIMEOUT_S:.0f} s"

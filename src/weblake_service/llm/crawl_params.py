@@ -5,9 +5,9 @@ The options pass the validation of POST /v2/crawl, except `maxDepth`, which is i
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from weblake import aio
 from weblake.api import options
 from weblake.errors import InvalidOption
 from weblake_service.llm import prompts
@@ -68,7 +68,7 @@ async def generate(model: OpenAIEndpoint, url: str, wish: str) -> tuple[dict[str
 
     messages = prompts.task_messages(_TASK.format(url=url), wish=wish, schema=_SCHEMA)
     try:
-        async with aio.timeout(_TIMEOUT_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             found = await json_of(model, messages, check, _SCHEMA)
     except TimeoutError:
         raise ErrorResponse(

@@ -5,11 +5,11 @@ All fields are generated from the filtered markdown of the page, so that they ca
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weblake import aio
 from weblake_service.llm import prompts
 from weblake_service.llm.interface import ModelFailure
 from weblake_service.llm.model_options import EXTRACTION_CREDITS, FIELDS, entries, tracking, wants_markdown
@@ -17,6 +17,7 @@ from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
 from weblake_service.page_failure import PageFailure
+from weblake_service.run_together import run_together
 
 #: The name of the mode `json` of change tracking among the failures.
 _CHANGES = "changeTracking.json"
@@ -98,7 +99,7 @@ async def generate(
         assert tracked is not None
         assert previous is not None
         tasks.append(_try(_CHANGES, _describe_changes(model, tracked, previous, text, made), made, timeout_s))
-    await aio.run_together(tasks)
+    await run_together(tasks)
     return made
 
 
@@ -114,7 +115,7 @@ def add_to_document(
 async def _try(name: str, part: Coroutine[Any, Any, None], made: ModelOutput, timeout_s: float) -> None:
     """Run a part and record its failure: an exception would cancel the other calls, which are already billed."""
     try:
-        async with aio.timeout(timeout_s):
+        async with asyncio.timeout(timeout_s):
             await part
     except TimeoutError:
         message = "The language model was not done within the time of the page. Allow more with `timeout`."
@@ -186,7 +187,7 @@ async def _clean_markdown(
         made.warnings.append(_CLEAN_LONG)
     elif text.strip():
         try:
-            async with aio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s):
                 answer = await model.complete(prompts.task_messages(prompts.CLEAN, text))
         except TimeoutError:
             made.warnings.append(_CLEAN_FAILED.format(why="the time of the page was over. Allow more with `timeout`."))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from urllib.parse import quote
 
-from weblake import aio
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.file_types import HTML, PDF, type_of_name
 from weblake_service.files.upload import Upload
@@ -131,7 +130,7 @@ async def page_deadline(
 ) -> AsyncIterator[None]:
     """Cancel the block after `timeout_s` seconds, or at the monotonic time `until`, and raise PageFailure."""
     try:
-        async with aio.timeout(timeout_s if until is None else until - time.monotonic()):
+        async with asyncio.timeout(timeout_s if until is None else until - time.monotonic()):
             yield
     except TimeoutError as error:
         costly = ", ".join(repr(one) for one in selectors if not is_harmless(b"", [one]))[:500]

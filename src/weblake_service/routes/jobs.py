@@ -12,7 +12,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from weblake import aio
 from weblake_service.components import RouteGroup, ServiceComponents, requester
 from weblake_service.jobs import job_records, job_status
 from weblake_service.responses import ErrorResponse, encoded_json_response, json_response, read_integer, read_job_id
@@ -60,7 +59,7 @@ class JobRoutes(RouteGroup):
         body, more = await self._parts.store.read(work)
         if not more and "skip" in request.query_params:
             with suppress(TimeoutError):
-                async with aio.timeout(_HOLD_S):
+                async with asyncio.timeout(_HOLD_S):
                     await changed.wait()
             body, _ = await self._parts.store.read(work)
         return encoded_json_response(body)
@@ -156,7 +155,7 @@ class _Status(msgspec.Struct):
 
 async def _send(socket: WebSocket, kind: str, data: bytes | msgspec.Raw, error: str | None = None) -> None:
     message = {"type": kind, "data": msgspec.Raw(data)} | ({"error": error} if kind == "error" else {})
-    async with aio.timeout(_SEND_TIMEOUT_S):
+    async with asyncio.timeout(_SEND_TIMEOUT_S):
         await socket.send_text(msgspec.json.encode(message).decode())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from sqlite3 import Connection
 
@@ -9,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake import aio
 from weblake.api import options
 from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
@@ -53,7 +53,7 @@ class MapRoutes(RouteGroup):
         await parts.store.read(lambda db: accounts.require_credits(db, access.team, _PRICE, plan, now))
         timeout = request_options.get("timeout")
         try:
-            async with aio.timeout(timeout / 1000 if isinstance(timeout, int) and timeout > 0 else None):
+            async with asyncio.timeout(timeout / 1000 if isinstance(timeout, int) and timeout > 0 else None):
                 reply = encode(await self._find(access, url, request_options))
         except TimeoutError:
             message = f"The map of {url} was not done within {timeout} ms. Allow more with `timeout`."

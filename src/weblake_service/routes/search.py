@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weblake import aio
 from weblake_service.components import RouteGroup
 from weblake_service.config import Access, Plan
 from weblake_service.ids import scrape_id
@@ -51,7 +50,7 @@ class SearchRoutes(RouteGroup):
         parts.rate.take(access.team)
         search_id = await self._parts.ids.draw(self._parts.store)
         try:
-            async with aio.timeout(search_request.timeout_ms / 1000):
+            async with asyncio.timeout(search_request.timeout_ms / 1000):
                 found = await self._find(access, search_request)
                 price = _price(len(found))
                 await self._check_credits(access, search_request, price, len(found), plan)

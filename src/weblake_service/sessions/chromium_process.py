@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from weblake import aio
 from weblake_service.browser import chromium
 from weblake_service.browser.context_settings import ContextSettings
 from weblake_service.browser.temporary_folders import TemporaryFolder
@@ -151,7 +150,7 @@ class ChromiumProcess:
             with suppress(ConnectionError, RuntimeError):
                 await self.send(b'{"id":2147483647,"method":"Browser.close"}')
         with suppress(TimeoutError):
-            async with aio.timeout(_EXIT_TIMEOUT_S):
+            async with asyncio.timeout(_EXIT_TIMEOUT_S):
                 await self._process.wait()
         if self._process.returncode is None:
             # Its child processes are in its process group. After the wait, the process id may be reused.

@@ -23,7 +23,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from weblake import aio
 from weblake_service.sessions import viewer_messages
 from weblake_service.sessions.cdp import Cdp, CdpError
 from weblake_service.sessions.live_frames import Frame, FrameQueue
@@ -333,7 +332,7 @@ class LiveView:
     async def _take_screenshot(self) -> None:
         session = self._session
         with suppress(CdpError, TimeoutError, KeyError):
-            async with aio.timeout(_SCREENSHOT_TIMEOUT_S):
+            async with asyncio.timeout(_SCREENSHOT_TIMEOUT_S):
                 layout = await self._cdp.send("Page.getLayoutMetrics", None, session)
                 view = layout["cssVisualViewport"]
                 width, height = float(view["clientWidth"]), float(view["clientHeight"])

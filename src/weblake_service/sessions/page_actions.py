@@ -13,8 +13,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from weblake import aio
-
 if TYPE_CHECKING:
     from playwright.async_api import Dialog, Error, Frame, Locator, Page, Request
 
@@ -66,7 +64,7 @@ async def acting_on(page: Page) -> AsyncIterator[PageActions]:
     actions = PageActions(page)
     page.on("dialog", actions.answer_dialog)
     try:
-        async with aio.timeout(_TOTAL_TIMEOUT_S):
+        async with asyncio.timeout(_TOTAL_TIMEOUT_S):
             yield actions
     except TimeoutError as error:
         waited = f"The page did not answer within {_TOTAL_TIMEOUT_S:g} s"
@@ -194,9 +192,9 @@ class PageActions:
         try:
             yield
             with suppress(TimeoutError):
-                async with aio.timeout(_NAVIGATION_START_S):
+                async with asyncio.timeout(_NAVIGATION_START_S):
                     await requested.wait()
-                async with aio.timeout(_NAVIGATION_TIMEOUT_MS / 1000):
+                async with asyncio.timeout(_NAVIGATION_TIMEOUT_MS / 1000):
                     await committed.wait()
         finally:
             self.page.remove_listener("request", on_request)

@@ -12,7 +12,6 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from weblake import aio
 from weblake_service.browser.context_settings import ContextSettings
 from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.cdp_multiplexer import CdpClient
@@ -88,10 +87,10 @@ class PageWatchdog:
     async def _unblock_page(self, session: str) -> None:
         with suppress(CdpError, TimeoutError):
             try:
-                async with aio.timeout(_RESPONSIVE_S):
+                async with asyncio.timeout(_RESPONSIVE_S):
                     await self._cdp.send("Runtime.evaluate", {"expression": "1"}, session)
             except TimeoutError:
-                async with aio.timeout(_RESPONSIVE_S):
+                async with asyncio.timeout(_RESPONSIVE_S):
                     await self._cdp.send("Runtime.terminateExecution", None, session)
 
     def _on_event(self, method: str, params: dict[str, Any], session: str | None) -> None:

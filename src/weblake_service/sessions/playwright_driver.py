@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 
 import httpx
 
-from weblake import aio
 from weblake_service.browser.context_settings import site_credentials_of
 from weblake_service.browser.page_rendering import IsFile, PageRendering
 from weblake_service.browser.playwright_browser import PlaywrightBrowser, first_line
@@ -75,7 +74,7 @@ class PlaywrightDriver:
         playwright, self._playwright = self._playwright, None
         if playwright is not None:
             with suppress(Exception):
-                async with aio.timeout(3.0):
+                async with asyncio.timeout(3.0):
                     await playwright.stop()
 
     def cdp_url(self, live: LiveSession) -> str:
@@ -127,7 +126,7 @@ class PlaywrightDriver:
             return
         context = await self._context(live)
         if state:
-            async with aio.timeout(_PROFILE_TIMEOUT_S):
+            async with asyncio.timeout(_PROFILE_TIMEOUT_S):
                 await context.set_storage_state(json.loads(state))
         if profile.saves:
             live.cleanup.push_async_callback(self._save, live, profile, context)
@@ -191,7 +190,7 @@ class PlaywrightDriver:
     async def _disconnect(self, live: LiveSession, browser: Browser) -> None:
         self._contexts.pop(live.id, None)
         with suppress(Exception):
-            async with aio.timeout(3.0):
+            async with asyncio.timeout(3.0):
                 await browser.close()
 
     async def _save(self, live: LiveSession, profile: SessionProfile, context: BrowserContext) -> None:
@@ -199,7 +198,7 @@ class PlaywrightDriver:
             _LOG.warning("The profile %r was not saved: the browser of its session ended by itself.", profile.name)
             return
         try:
-            async with aio.timeout(_PROFILE_TIMEOUT_S):
+            async with asyncio.timeout(_PROFILE_TIMEOUT_S):
                 state = await context.storage_state(indexed_db=True)
         except Exception as error:  # noqa: BLE001 - the session ends in any case
             _LOG.warning("The profile %r was not saved: %s", profile.name, first_line(error))

@@ -6,12 +6,12 @@ untrusted. The number of actions, their time, and the amount of page content sen
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weblake import aio
 from weblake_service.llm import prompts
 from weblake_service.llm.interface import Message
 from weblake_service.llm.openai_endpoint import OpenAIEndpoint
@@ -93,7 +93,7 @@ async def follow_prompt(
         PageFailure: 502; the browser fails.
     """
     try:
-        async with aio.timeout(timeout_s):
+        async with asyncio.timeout(timeout_s):
             return await _run_steps(model, driver, live, prompt)
     except TimeoutError:
         return None

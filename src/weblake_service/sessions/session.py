@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import secrets
 
-from weblake import aio
 from weblake_service.browser.context_settings import ContextSettings
 from weblake_service.browser.egress_proxy import EgressProxy
 from weblake_service.browser.temporary_folders import remove_abandoned
@@ -62,7 +61,7 @@ class Session:
             egress_proxy.begin(block_ads=block_ads, max_bytes=_MAX_BYTES)
             chromium = await ChromiumProcess.start(proxy, settings)
             mux = CdpMultiplexer(chromium)
-            async with aio.timeout(_START_TIMEOUT_S):
+            async with asyncio.timeout(_START_TIMEOUT_S):
                 session = cls(chromium, mux, await mux.client(), egress_proxy, settings)
                 await session.watchdog.start()
             return session

@@ -15,7 +15,6 @@ from functools import partial
 from sqlite3 import Row
 from typing import TypeVar
 
-from weblake import aio
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig
 from weblake_service.responses import ErrorResponse
@@ -257,7 +256,7 @@ class SessionManager:
                 _LOG.exception("The browser sessions could not be noted.")
             wait = min([_RECORD_EVERY_S, *(one.ends_at - now for one in living if one.ends_at > now)]) if used else None
             try:
-                async with aio.timeout(wait):
+                async with asyncio.timeout(wait):
                     await self._check_now.wait()
             except TimeoutError:
                 continue

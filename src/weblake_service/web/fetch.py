@@ -18,7 +18,6 @@ from http import HTTPStatus
 import httpcore
 import httpx
 
-from weblake import aio
 from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.links import refresh_target
 from weblake_service.page_failure import PageFailure, ServiceLimitReached, translated_limits
@@ -105,7 +104,7 @@ class Fetcher:
         # Before the timeout, which would be reported as a failure of the site.
         give_up = time.monotonic() + timeout_s / 2
         try:
-            async with aio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s):
                 while True:
                     try:
                         fetched = await self._request_once(chain, verify, limit, cut)
@@ -130,7 +129,7 @@ class Fetcher:
         """
         chain = RedirectChain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
         try:
-            async with aio.timeout(timeout_s), self._translate_errors(chain):
+            async with asyncio.timeout(timeout_s), self._translate_errors(chain):
                 pool = await self._pools.pool_for(chain.url, verify=True)
                 response = await pool.handle_async_request(chain.request("POST", body))
                 await response.aclose()

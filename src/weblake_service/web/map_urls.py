@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from weblake import aio
 from weblake_service.page.document import Page
 from weblake_service.page_failure import PageFailure
+from weblake_service.run_together import run_together
 from weblake_service.web.canonical_urls import canonical_key, site_of, split, url_to_visit
 from weblake_service.web.http_web import HttpWeb
 
@@ -129,7 +129,7 @@ async def _fetch_page_and_sitemaps(
         return None, await web.sitemap(url, _MAX_URLS)
     if mode == "skip":
         return await _page(web, url), ([], "")
-    both: list[Any] = await aio.run_together([_page(web, url), web.sitemap(url, _MAX_URLS)])
+    both: list[Any] = await run_together([_page(web, url), web.sitemap(url, _MAX_URLS)])
     page, listed = both
     return page, listed
 

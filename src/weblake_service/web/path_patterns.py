@@ -6,6 +6,7 @@ on the public service. It has no look-around and no back-references.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +14,6 @@ from urllib.parse import quote
 
 import re2  # type: ignore[import-untyped]
 
-from weblake import aio
 from weblake_service.files.conversion_messages import ConversionTask
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page_failure import PageFailure
@@ -80,7 +80,7 @@ class PathPatterns:
         """Match texts in a converter process; return those that are allowed, and remember them for `allows`."""
         lists = {name: self._options.get(name) or () for name in ("include_paths", "exclude_paths")}
         try:
-            async with aio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 result = await converters.convert(ConversionTask("paths", options={**lists, "texts": texts}), b"")
         except TimeoutError as error:
             message = f"includePaths and excludePaths take more than {_TIMEOUT_S:g} s on {len(texts)} URLs."

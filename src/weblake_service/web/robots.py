@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 
 from protego import Protego
 
-from weblake import aio
 from weblake_service.files.conversion_messages import ConversionTask
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page.content_types import text_of
@@ -97,7 +96,7 @@ class RobotsRules:
             return ask(rules.parsed, what, url, agent)
         task = ConversionTask("robots", named=what, base=url, options={"agent": agent})
         try:
-            async with aio.timeout(_ASK_TIMEOUT_S):
+            async with asyncio.timeout(_ASK_TIMEOUT_S):
                 return (await self._converters.convert(task, rules.body)).document["answer"]
         except (TimeoutError, PageFailure, KeyError):
             note = f"The rules of {_origin(url)}/robots.txt cannot be applied within {_ASK_TIMEOUT_S:g} s."

@@ -17,13 +17,13 @@ from functools import partial
 from itertools import islice
 from urllib.parse import urljoin, urlsplit
 
-from weblake import aio
 from weblake_service.files.conversion_messages import ConversionTask
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.file_types import is_html
 from weblake_service.page.content_types import text_of
 from weblake_service.page.links import absolute
 from weblake_service.page_failure import PageFailure
+from weblake_service.run_together import run_together
 from weblake_service.web.decompression import BodyDecoder
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.robots import RobotsRules
@@ -76,7 +76,7 @@ async def sitemap_urls(
     usual = urljoin(origin_url, "/sitemap.xml")
     search = _SitemapReader(fetcher, limit, usual, converters or ConverterPool())
     try:
-        async with aio.timeout(timeout_s):
+        async with asyncio.timeout(timeout_s):
             named = await robots.sitemaps(origin_url)
             await search.read([urljoin(origin_url, one) for one in named] or [usual])
             if not search.urls and named:
@@ -110,7 +110,7 @@ class _SitemapReader:
         while waiting and len(self.urls) < self._limit and len(self._seen) < _MAX_FILES and self._room > 0:
             batch = self._next(waiting)
             max_bytes = min(_MAX_FILE_BYTES, max(1, self._room // _CONCURRENT_FILES))
-            reading = await aio.run_together(self._fetch(file, max_bytes) for file, _ in batch)
+            reading = await run_together(self._fetch(file, max_bytes) for file, _ in batch)
             # Results keep the order of the sitemaps, regardless of which file arrived first.
             for (file, depth), fetched in zip(batch, reading, strict=True):
                 if fetched is None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import select
 import ssl
-from typing import Any
+from typing import Any, Self
 
 import httpcore
-from typing_extensions import Self
 
 #: Strong references to closing tasks, because an event loop holds its tasks weakly.
 _closing: set[asyncio.Task[None]] = set()

@@ -7,10 +7,9 @@ lands the job; docs/webhooks-to-assets.md shows one.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from airflow.sdk import Asset
-from typing_extensions import Unpack
 
 from weblake.errors import InvalidOption
 from weblake.orchestration import JOB_KINDS

@@ -12,11 +12,10 @@ on the asset therefore runs whichever connection the producing DAG lands with.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from airflow.sdk import Asset
-from typing_extensions import Unpack
 
 from weblake.errors import InvalidOption
 

@@ -27,7 +27,6 @@ from airflow_provider_weblake.features import AdvanceItem, AirflowException, Sha
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.triggers.stored import error_text, serialized
-from weblake import aio
 from weblake.errors import InvalidOption, RetryLater, WeblakeError
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class PollResult(Generic[S]):
         """Persist watcher state after Airflow has stored the events; a failed write is repeated after the next poll."""
         for keep in self.when_stored:
             try:
-                async with aio.timeout(WRITE_S):
+                async with asyncio.timeout(WRITE_S):
                     await keep()
             except Exception as error:  # noqa: BLE001 - one asset's store must not end the poll of all others
                 _LOG.warning("A watcher's state could not be stored; the next poll tries again: %r", error)

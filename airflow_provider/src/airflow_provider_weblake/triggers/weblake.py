@@ -22,7 +22,7 @@ from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import ACTIVE_STATES, astate_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
 from airflow_provider_weblake.triggers.stored import check_interval, error_text, event_of, serialized
-from weblake import aio, errors, events, orchestration
+from weblake import errors, events, orchestration
 
 if TYPE_CHECKING:
     from weblake import AsyncClient
@@ -208,7 +208,7 @@ class WeblakeJobTrigger(BaseTrigger):
         try:
             if ti is None:
                 raise LookupError("a trigger without a task")
-            async with aio.timeout(ANSWER_S):
+            async with asyncio.timeout(ANSWER_S):
                 state = await astate_of(ti)
         except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
             self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job)
@@ -221,7 +221,7 @@ class WeblakeJobTrigger(BaseTrigger):
     async def _cancel(self, why: str) -> None:
         """Cancel the job; log a cancel that fails or takes too long."""
         try:
-            async with aio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
+            async with asyncio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
                 cancelled = await client.run(orchestration.cancel(self._job, client.retry))
         except Exception as error:  # noqa: BLE001  # the secrets backend of the connection has errors of its own
             said = f"no answer within {CANCEL_S:g} s" if isinstance(error, TimeoutError) else error_text(error)

@@ -12,12 +12,11 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
 import dagster as dg
 from dagster.components.resolved import core_models as core
 from pydantic import BaseModel, ConfigDict, ValidationError
-from typing_extensions import Self
 
 from dagster_weblake.resource import WeblakeResource
 from weblake.errors import InvalidOption

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import dagster as dg
 from pydantic import PrivateAttr, model_validator
-from typing_extensions import Self
 
 from dagster_weblake.assets import build_weblake_assets, run_step
 from dagster_weblake.components.attributes import (

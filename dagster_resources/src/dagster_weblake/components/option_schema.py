@@ -10,9 +10,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
-
-from typing_extensions import Required
+from typing import Annotated, Literal, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 Schema = dict[str, object]
 

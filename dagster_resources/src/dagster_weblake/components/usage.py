@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import dagster as dg
 from pydantic import field_validator, model_validator
-from typing_extensions import Self
 
 from dagster_weblake.checks import build_usage_checks
 from dagster_weblake.components.attributes import Block, ResolvedBackfillPolicy, doc

@@ -21,7 +21,6 @@ from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSe
 from dagster_weblake.metadata.columns import column_schema
 from dagster_weblake.metadata.text_format import amount, format_table, plain, typed
 from weblake import orchestration
-from weblake.compat import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -300,7 +299,7 @@ def _landed_at(dataset: orchestration.Dataset, landing: orchestration.LandedLoad
     if at is None:
         landed = orchestration.LoadState(dataset, landing.receipt.load_id).landed
         at = landed.landed_at if landed is not None else None
-    return datetime.now(timezone.utc) if at is None else read_time(at)
+    return datetime.now(timezone.utc) if at is None else datetime.fromisoformat(at)
 
 
 def _preview(dataset: orchestration.Dataset, name: str) -> dict[str, dg.MetadataValue]:

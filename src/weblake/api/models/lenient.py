@@ -10,11 +10,10 @@ import reprlib
 from dataclasses import dataclass, replace
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
-from typing_extensions import Self
 
 #: A text that some services send as a list of texts: the first one is used.
 FirstText = Annotated[str | None, Meta(extra={"first": True})]

@@ -11,7 +11,6 @@ from msgspec import field
 
 from weblake.api.models.documents import Document
 from weblake.api.models.lenient import Model, Number
-from weblake.compat import read_time
 
 #: Status words of jobs that do not change any more. Any other word means: not finished.
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
@@ -27,7 +26,7 @@ def parse_time(text: object) -> datetime | None:
     if not isinstance(text, str):
         return None
     try:
-        time = read_time(text.strip().replace("z", "Z"))
+        time = datetime.fromisoformat(text.strip().replace("z", "Z"))
         return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
     except (ValueError, OverflowError):
         return None

@@ -9,10 +9,9 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Literal, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from msgspec import Meta
-from typing_extensions import Required
 
 #: Names whose wire name is not plain camelCase.
 _IRREGULAR_WIRE_NAMES = {

@@ -8,10 +8,9 @@ sent, and the service applies its default.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, Required, TypedDict
 
 from msgspec import Meta
-from typing_extensions import Required
 
 from weblake.api.options import rules, shapes
 from weblake.api.options.fields import by_wire

@@ -8,10 +8,9 @@ the type checker, the check at run time (checks.py) and the reader use the same 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, Required, TypedDict
 
 from msgspec import Meta
-from typing_extensions import Required
 
 #: Arbitrary content of the user: never renamed, only checked to be JSON.
 Free = Mapping[str, object]

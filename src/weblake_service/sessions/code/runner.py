@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from weblake import aio
 from weblake_service.sessions.code import supervisor
 from weblake_service.sessions.code.languages import LanguageMissing, search_path, write_files
 from weblake_service.sessions.code.output import MAX_BYTES, BoundedOutput
@@ -142,14 +141,14 @@ async def _run(
         }
         process.stdin.write(json.dumps(task).encode() + b"\n")
         try:
-            async with aio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s):
                 await process.wait()
         except TimeoutError:
             killed = True
     finally:
         await _end(process, environment[supervisor.MARK])
         with suppress(TimeoutError):
-            async with aio.timeout(_PIPE_CLOSE_S):
+            async with asyncio.timeout(_PIPE_CLOSE_S):
                 await reading
     exit_code = -signal.SIGKILL if killed else _status(room)
     return Execution(
@@ -168,7 +167,7 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
     # First and without waiting: after this, the supervisor ends all processes even if this task is cancelled.
     process.stdin.close()
     try:
-        async with aio.timeout(_SUPERVISOR_EXIT_S):
+        async with asyncio.timeout(_SUPERVISOR_EXIT_S):
             await process.wait()
         if process.returncode == 0:
             return
@@ -181,7 +180,7 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
     # The code has killed or stopped its supervisor.
     await asyncio.to_thread(supervisor.kill_all, lambda: supervisor.marked_processes(mark))
     with suppress(TimeoutError):
-        async with aio.timeout(_PIPE_CLOSE_S):
+        async with asyncio.timeout(_PIPE_CLOSE_S):
             await process.wait()
 
 

@@ -6,6 +6,7 @@ import gzip
 import tracemalloc
 
 import pytest
+from catalogue import proves
 
 from weblake.http.bodies import BodyRefused, BoundedBody
 from weblake.steps import Request
@@ -34,8 +35,14 @@ def test_all_members_of_a_compressed_body_are_read_and_what_follows_is_not(after
     assert read([bytes((byte,)) for byte in whole], get()) == (b"one two", True)
 
 
+@proves(
+    "H8",
+    at="src/weblake/http/bodies.py",
+    line="if self._gzip is not None and not self._stopped and not self._gzip.finished:",
+    becomes="if False:",
+)
 @pytest.mark.parametrize("missing", [1, 9, 20])
-def test_a_compressed_body_that_was_cut_off_may_be_requested_again(missing: int) -> None:
+def test_h8_a_compressed_body_that_was_cut_off_may_be_requested_again(missing: int) -> None:
     cut = gzip.compress(b"one") + gzip.compress(b"two")[:-missing]
     with pytest.raises(BodyRefused, match="cut off") as caught:
         read([cut], get())
@@ -49,8 +56,14 @@ def test_no_more_is_read_than_is_needed() -> None:
     assert (found[:4], whole) == (b"head", False)
 
 
+@proves(
+    "H10",
+    at="src/weblake/http/bodies.py",
+    line="if size > self._request.max_body:",
+    becomes="if False:",
+)
 @pytest.mark.parametrize("headers", [GZIP, []])
-def test_a_body_has_at_most_the_allowed_size(headers: list[tuple[bytes, bytes]]) -> None:
+def test_h10_a_body_has_at_most_the_allowed_size(headers: list[tuple[bytes, bytes]]) -> None:
     def sent(size: int) -> list[bytes]:
         return [gzip.compress(b"x" * size) if headers else b"x" * size]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from weblake.credentials import ApiKey, BaseUrl
-from weblake.errors import InvalidOption
 from weblake.http.transport import HttpTransport
 from weblake.steps import Request
 
@@ -18,13 +17,6 @@ def test_a_query_follows_the_path_below_the_base(base: str) -> None:
     built = transport._build(Request("GET", "/v2/crawl/x", query=(("skip", "100"), ("a", "b &c"))), {})
     assert str(built.url) == f"{base.rstrip('/')}/v2/crawl/x?skip=100&a=b+%26c"
     assert built.headers["authorization"] == "Bearer test-key"
-
-
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("path", ["@there.test/", "v2/x", "", ".there.test"])
-def test_a_path_without_a_slash_is_refused(base: str, path: str) -> None:
-    with pytest.raises(InvalidOption):
-        HttpTransport(BaseUrl.parse(base), ApiKey("test-key"))._build(Request("GET", path), {})
 
 
 def test_headers_of_one_request_are_not_in_the_next() -> None:

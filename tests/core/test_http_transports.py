@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 
 import httpx
 import pytest
 from catalogue import proves
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from stream_server import stream_server
 
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.http import failures
 from weblake.http import transport as transports
-from weblake.http.bodies import BodyRefused, BoundedBody
 from weblake.steps import NoResponse, Request, Response
 
 GOOD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
@@ -80,28 +75,13 @@ def bodies(way: str, service: Service, *requests: Request) -> list[bytes | NoRes
 
 WHOLE = {
     "a length": (GOOD, b"hi"),
-    "a repeated length": (b"HTTP/1.1 200 OK\r\ncontent-length: 2, 2\r\n\r\nhi", b"hi"),
     "chunks": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nh\r\n1;x=y\r\ni\r\n0\r\n\r\n", b"hi"),
-    "trailers": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx: y\r\n\r\n", b"hi"),
-    "hints before it": (b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" + GOOD, b"hi"),
     "a long body": (LONG_REPLY, LONG),
-    "an empty body": (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", b""),
-    "a long header": (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 90_000 + b"\r\ncontent-length: 2\r\n\r\nhi", b"hi"),
     "nothing": (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
-    "nothing new": (b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n", b""),
-    "HTTP/1.0": (b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nhi", b"hi"),
 }
 
 
-@pytest.mark.parametrize("piece", [1, 1000, 1 << 20], ids=["byte by byte", "by pieces", "at once"])
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_response_is_read_to_its_end(way: str, name: str, piece: int) -> None:
-    text, body = WHOLE[name]
-    service = Service(text, piece=max(piece, len(text) // 2000))
-    assert bodies(way, service, READ) == [body]
-
-
-@pytest.mark.parametrize("name", ["a length", "chunks", "nothing", "a long body"])
 def test_another_response_behind_a_response_is_not_read(way: str, name: str) -> None:
     """It would be taken for the response to the next request, which may be a start."""
     text, body = WHOLE[name]
@@ -144,8 +124,15 @@ BROKEN = {
 }
 
 
+@proves(
+    "H8",
+    at="src/weblake/http/transport.py",
+    line="return self._no_response(error, request, sent=False if waiting else was_sent(error))",
+    becomes="return body.response(200, 0)",
+    case="awaited-no last chunk",
+)
 @pytest.mark.parametrize("name", BROKEN)
-def test_an_incomplete_response_is_an_error(way: str, name: str) -> None:
+def test_h8_an_incomplete_response_is_an_error(way: str, name: str) -> None:
     service = Service(BROKEN[name])
     (found,) = bodies(way, service, START)
     assert isinstance(found, NoResponse)
@@ -156,30 +143,6 @@ def test_no_cookie_of_a_response_is_in_the_next_request(way: str) -> None:
     service = Service(b"HTTP/1.1 200 OK\r\nset-cookie: session=1; path=/\r\ncontent-length: 2\r\n\r\nhi")
     bodies(way, service, READ, READ)
     assert [b"cookie" in request.lower() for request in service.seen] == [False, False]
-
-
-def test_a_compressed_body_is_decompressed(way: str) -> None:
-    packed = gzip.compress(LONG)
-    text = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n%s" % (len(packed), packed)
-    assert bodies(way, Service(text), READ) == [LONG]
-
-
-PIECES = st.integers(1, 70_000)
-BODIES = st.integers(0, 300_000).map(lambda size: (b"%d," % size * size)[:size])
-
-
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(BODIES, st.booleans(), PIECES)
-def test_a_body_is_the_same_with_any_framing_and_chunking(way: str, body: bytes, chunked: bool, piece: int) -> None:
-    service = Service(framed(body, chunked=chunked), piece=max(piece, 300))
-    assert bodies(way, service, READ) == [body]
-
-
-def framed(body: bytes, *, chunked: bool) -> bytes:
-    if not chunked:
-        return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
-    chunk = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
-    return b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk + b"0\r\n\r\n"
 
 
 def test_a_misuse_of_the_http_library_is_not_a_network_error() -> None:
@@ -201,13 +164,6 @@ def test_a_timeout_names_the_limit_that_has_passed(error: Exception, deadline_s:
     found = transport._no_response(error, Request("GET", "/x", deadline_s=deadline_s), sent=failures.was_sent(error))
     assert found.reason == f"no complete answer from http://127.0.0.1:1 within {limit}"
     assert found.sent is sent
-
-
-def test_a_body_of_the_largest_size_is_read_and_one_byte_more_is_refused() -> None:
-    for size, read in ((1 << 20, True), ((1 << 20) + 1, False)):
-        body = BoundedBody([], Request("GET", "/x", max_body=1 << 20))
-        with nullcontext() if read else pytest.raises(BodyRefused, match="larger than 1 MiB"):
-            body.feed(b"x" * size)
 
 
 @pytest.mark.parametrize(

@@ -95,3 +95,51 @@ def test_s2_no_path_changes_the_host_of_the_base_url(other_origin: ScriptedServi
     with pytest.raises(InvalidOption, match="not stay at"):
         asyncio.run(AsyncHttpTransport(base, key).send(request))
     assert other_origin.seen == []
+
+
+#: Redirect targets: the other origin, the service itself, and URLs that are invalid for a service.
+PLACES = {
+    "another origin": "http://{other_origin}/v2/crawl?skip=0",
+    "https": "https://{service}{path}",
+    "no scheme": "//{other_origin}{path}",
+    "user info": "http://{service}@{other_origin}{path}",
+    "itself": "http://{service}{path}",
+    "its own path": "{path}?skip=0",
+    "another path": "/v2/team/activity",
+    "a file": "file:///etc/passwd",
+    "a script": "javascript:alert(1)",
+    "nowhere": "",
+    "a secret": "http://{other_origin}/?token=canary",
+}
+
+
+@proves(
+    "H15",
+    at="src/weblake/http/transport.py",
+    line="                for part in response.stream:",
+    becomes="                for part in [httpx.get(response.headers['location'], headers=self._headers).content]:",
+    case="302-another origin",
+)
+@proves(
+    "H15",
+    at="src/weblake/jobs/retry.py",
+    line="value, error = _outcome(reply, operation, read)",
+    becomes="value, error = _outcome((yield from send(request)), operation, read)",
+    case="302-itself",
+)
+@proves(
+    "H15", at="src/weblake/api/responses.py", line="if 300 <= status < 400:", becomes="if False:", case="302-itself"
+)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("status", [302, 307])
+def test_h15_no_redirect_is_followed_wherever_it_points(
+    service: ScriptedService, other_origin: ScriptedService, lake: Lake, status: int, place: str
+) -> None:
+    job = Job(service, pages(2))
+    names = {"service": service.url[7:], "other_origin": other_origin.url[7:], "path": job.path}
+    job.always(0, reply("", status, location=PLACES[place].format(**names)))
+    outcome = lake.land(job=JOB)
+    outcome.expect_error("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
+    assert len(service.seen) == 1
+    assert other_origin.url not in outcome.out + outcome.err
+    assert "canary" not in (outcome.out + outcome.err).replace(KEY, "")

@@ -54,37 +54,6 @@ def test_h8_a_truncated_response_is_requested_again(service: ScriptedService, la
     lake.land(job=JOB).landed(pages(4))
 
 
-STAYS = [
-    "reset before the head",
-    "reset in the body",
-    "no last chunk",
-    "bytes",
-    "gzip that is cut off",
-    "gzip that is none",
-]
-
-
-@pytest.mark.parametrize("name", STAYS)
-def test_h8_a_response_truncated_on_every_attempt_fails_the_load(
-    service: ScriptedService, lake: Lake, name: str
-) -> None:
-    job = Job(service, pages(4), cut=2)
-    job.always(2, CUT[name])
-    lake.land(job=JOB).expect_error("ServiceUnreachable", "nothing is paid twice")
-    assert len(service.requests_for(job.at(2))) == 8
-
-
-@pytest.mark.parametrize(
-    "body",
-    [gzip.compress(CHUNK), gzip.compress(CHUNK[:50]) + gzip.compress(CHUNK[50:]), gzip.compress(CHUNK) + b"\0" * 64],
-    ids=["whole", "in two members", "padded"],
-)
-def test_h10_an_unrequested_gzip_encoding_is_decoded(service: ScriptedService, lake: Lake, body: bytes) -> None:
-    job = Job(service, pages(2))
-    job.always(0, reply(body, content_encoding="gzip"))
-    lake.land(job=JOB).landed(pages(2))
-
-
 def bomb(wrap: int, megabytes: int = 800, start: bytes = CHUNK[:-1], end: bytes = b"") -> bytes:
     """Return a body whose decompressed spaces are many times larger than the limit of one response."""
     packer = zlib.compressobj(9, wbits=wrap)
@@ -136,25 +105,6 @@ def test_h10_a_decompression_bomb_is_refused_during_decompression(
         assert PEAKS[-1] < 1_000_000
 
 
-@proves(
-    "H10",
-    at="src/weblake/http/bodies.py",
-    line="if size > self._request.max_body:",
-    becomes="if False:",
-)
-def test_h10_a_valid_response_behind_80_mb_of_spaces_is_refused(service: ScriptedService, lake: Lake) -> None:
-    job = Job(service, pages(2))
-    job.always(0, reply(bomb(GZIP, 80, start=b"{", end=CHUNK[1:]), content_encoding="gzip"))
-    lake.land(job=JOB, timeout=60).expect_error("MalformedReply", "64 MiB")
-    assert len(service.seen) == 1
-
-
-def test_h10_an_endless_body_is_refused(service: ScriptedService, lake: Lake) -> None:
-    job = Job(service, pages(4), cut=2)
-    job.always(2, flood(head(**OK) + CHUNK[:-1], b" " * (1 << 16)))
-    lake.land(job=JOB, timeout=60).expect_error("MalformedReply", "256 MiB")
-
-
 SLOW = {
     "nothing": stall(),
     "half a head": stall(WHOLE[:20]),
@@ -162,8 +112,6 @@ SLOW = {
     "a body byte by byte": drip(head(length=10_000_000, **OK) + CHUNK),
     "chunks byte by byte": drip(head(transfer_encoding="chunked", **OK) + b"1\r\n \r\n" * 1_000_000),
     "gzip byte by byte": drip(head(content_encoding="gzip", length=10_000_000) + gzip.compress(CHUNK)),
-}
-SLOW_HEADS = {
     "a head byte by byte": drip(b"HTTP/1.1 200 OK\r\nx-filler: " + b"x" * 1_000_000),
     "continue without end": flood(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     "early hints without end": flood(b"", b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"),
@@ -174,29 +122,6 @@ SLOW_HEADS = {
 def test_h11_a_slow_service_ends_at_the_timeout(service: ScriptedService, lake: Lake, play: Play) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, play)
-    lake.land(job=JOB, timeout=0.3).expect_error("DeadlineExceeded", "time limit")
-
-
-@pytest.mark.parametrize("play", SLOW_HEADS.values(), ids=SLOW_HEADS)
-def test_h11_endless_headers_end_at_the_timeout(service: ScriptedService, lake: Lake, play: Play) -> None:
-    job = Job(service, pages(4), cut=2)
-    job.always(2, play)
-    lake.land(job=JOB, timeout=0.3).expect_error("DeadlineExceeded", "time limit")
-
-
-@pytest.mark.parametrize("name", ["nothing", "a body byte by byte"])
-def test_h11_a_slow_poll_ends_at_the_timeout(service: ScriptedService, lake: Lake, name: str) -> None:
-    job = Job(service, pages(4), cut=2)
-    job.always(0, SLOW[name] if name != "a body byte by byte" else drip(head(length=10_000_000) + b" " * 1000))
-    lake.land(job=JOB, timeout=0.8, process=name == "a body byte by byte").expect_error(
-        "DeadlineExceeded", "time limit"
-    )
-
-
-@pytest.mark.parametrize("name", ["a head byte by byte", "continue without end"])
-def test_h11_endless_headers_of_a_poll_end_at_the_timeout(service: ScriptedService, lake: Lake, name: str) -> None:
-    job = Job(service, pages(4), cut=2)
-    job.always(0, SLOW_HEADS[name])
     lake.land(job=JOB, timeout=0.3).expect_error("DeadlineExceeded", "time limit")
 
 

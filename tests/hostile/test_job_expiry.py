@@ -11,17 +11,6 @@ from scripted_service import ScriptedService, reply
 pytestmark = pytest.mark.usefixtures("with_and_without_prefetch")
 
 
-def test_a_job_that_appears_late_is_waited_for(service: ScriptedService, lake: Lake) -> None:
-    job = Job(service, pages(2))
-    service.first(job.read, *[reply({"success": False, "error": "Job not found"}, 404)] * 3)
-    lake.land(job=JOB).landed(pages(2))
-
-
-def test_a_job_that_is_never_found_is_reported_as_gone(service: ScriptedService, lake: Lake) -> None:
-    lake.land(job=JOB).expect_error("JobGone", "unknown, expired")
-    assert len(service.seen) > 3
-
-
 EXPIRED = reply({"success": False, "error": "Job expired"}, 404)
 
 

@@ -36,26 +36,6 @@ def test_random_schedules_of_writers_and_crashes() -> None:
     run_state_machine_as_test(LandingStateMachine, settings=QUIET)
 
 
-def test_a_case_is_reproducible() -> None:
-    """The same requests, times and faults; otherwise hypothesis could not shrink a failing case."""
-
-    def played() -> list[list[tuple[object, ...]]]:
-        heard = []
-
-        class Heard(LandingStateMachine):
-            def teardown(self) -> None:
-                super().teardown()
-                heard.append(self.world.heard)
-
-        few = settings(QUIET, max_examples=4, database=None, derandomize=True, phases=[Phase.generate])
-        run_state_machine_as_test(Heard, settings=few)
-        return heard
-
-    first = played()
-    assert sum(map(len, first)) > 50
-    assert played() == first
-
-
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_random_schedules_of_writers_and_crashes_hundreds_of_times() -> None:

@@ -92,28 +92,6 @@ def test_without_an_error_list_the_total_is_used(service: ScriptedService, lake:
     lake.land("--allow-partial", job=JOB).landed(pages(2), complete=False, missing=1)
 
 
-def test_a_job_that_expires_before_its_errors_are_read_is_reported_as_gone(
-    service: ScriptedService, lake: Lake
-) -> None:
-    job = Job(service, pages(2))
-    gone = reply({"success": False, "error": "Job expired"}, 404)
-    service.on(job.read, reply(job.chunks[0]), gone)
-    service.on(f"{job.read}/errors", gone)
-    lake.land(job=JOB).expect_error("JobGone", "Job expired")
-
-
-def test_a_forbidden_error_list_fails_the_load(service: ScriptedService, lake: Lake) -> None:
-    job = Job(service, pages(2))
-    service.on(f"{job.read}/errors", reply({"success": False, "error": "Forbidden"}, 403))
-    lake.land(job=JOB).expect_error("PermissionDenied")
-
-
-def test_the_read_of_the_error_list_is_retried(service: ScriptedService, lake: Lake) -> None:
-    job = Job(service, pages(2))
-    service.first(f"{job.read}/errors", reply("<html>", 502), reply({}, 429, retry_after="0"))
-    lake.land(job=JOB).landed(pages(2))
-
-
 @proves(
     "S1",
     at="src/weblake/loads/download.py",

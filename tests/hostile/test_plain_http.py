@@ -6,11 +6,10 @@ import pytest
 from both_clients import REMOTE_HOST, Read, with_both_clients
 from catalogue import proves
 from command_in_process import run_command
-from landing_commands import KEY, Lake
+from landing_commands import Lake
 from scripted_service import ScriptedService
 
-from weblake import Client
-from weblake.errors import InvalidOption, ServiceUnreachable
+from weblake.errors import InvalidOption
 
 #: Hosts that are not loopback, although some resemble it.
 BEYOND = [
@@ -51,13 +50,6 @@ def test_s3_plain_http_beyond_loopback_is_refused(
     assert service.seen == []
 
 
-@with_both_clients
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "a.localhost", "127.9.9.9", "[::1]"])
-def test_s3_loopback_needs_no_permission(read: Read, host: str) -> None:
-    with pytest.raises(ServiceUnreachable):
-        read(f"http://{host}:9")
-
-
 @proves(
     "S3",
     at="src/weblake/cli/app.py",
@@ -83,10 +75,3 @@ def test_s3_a_command_requires_insecure_for_plain_http_beyond_loopback(
     allowed = ([*command, "--insecure"], env) if how == "option" else (command, env | {"WEBLAKE_INSECURE": "1"})
     run_command(*allowed)
     assert service.seen, "an explicitly allowed request is sent"
-
-
-@pytest.mark.parametrize("said", ["0", "no", "false", "", "off", "insecure"])
-def test_s3_only_a_true_value_of_the_environment_variable_allows_it(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEBLAKE_INSECURE", said)
-    with pytest.raises(InvalidOption, match="in the clear"):
-        Client(f"http://{REMOTE_HOST}", KEY)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from catalogue import proves
-from landing_commands import Lake, page_errors, rows
-from scripted_job import JOB, Job, page, pages, url_of
-from scripted_service import ScriptedService, reply
-
-
-def test_chunks_of_100_documents_land(service: ScriptedService, lake: Lake) -> None:
-    job = Job(service, pages(250))
-    lake.land(job=JOB).landed(pages(250))
-    assert service.requests_for(job.at(200))
+from landing_commands import Lake, page_errors
+from scripted_job import JOB, Job, page, pages
+from scripted_service import ScriptedService, each, reply
 
 
 @pytest.mark.system
@@ -20,12 +16,6 @@ def test_chunks_of_10_megabytes_land(service: ScriptedService, lake: Lake) -> No
     large = [page(n, markdown=f"{n} " * 2_000_000) for n in range(3)]
     Job(service, large, cut=2)
     lake.land(job=JOB).landed(large)
-
-
-def test_a_document_may_be_larger_than_a_chunk(service: ScriptedService, lake: Lake) -> None:
-    documents = [page(0), page(1, markdown="x " * 6_000_000), page(2)]
-    Job(service, documents, cut=1)
-    lake.land(job=JOB).landed(documents)
 
 
 def test_a_crawl_is_read_at_its_own_path(service: ScriptedService, lake: Lake) -> None:
@@ -69,15 +59,6 @@ def test_h18_overlapping_chunks_store_each_document_once(service: ScriptedServic
     lake.land(job=JOB).landed(pages(9))
 
 
-def test_h18_overlapping_chunks_without_scrape_ids_store_each_document_once(
-    service: ScriptedService, lake: Lake
-) -> None:
-    documents = [page(n, metadata={"sourceURL": url_of(n)}) for n in range(6)]
-    job = Job(service, documents, cut=3)
-    job.chunk(3, documents[1:], None)
-    lake.land(job=JOB).landed(documents)
-
-
 @proves(
     "H18",
     at="src/weblake/jobs/result_pages.py",
@@ -101,12 +82,39 @@ def test_a_cursor_is_sent_back_unchanged(service: ScriptedService, lake: Lake) -
     lake.land(job=JOB).landed(pages(4))
 
 
-def test_a_landed_job_is_not_requested_again(service: ScriptedService, lake: Lake) -> None:
-    Job(service, pages(3))
-    first = lake.land(job=JOB).landed(pages(3))
-    service.seen.clear()
-    again = lake.land(job=JOB)
-    assert again.code == 0
-    assert again.json == first
-    assert service.seen == []
-    assert len(rows(lake.root)) == 3
+@pytest.mark.usefixtures("with_and_without_prefetch")
+@proves(
+    "H17", at="src/weblake/jobs/result_pages.py", line="if following is None:", becomes="if following is None or empty:"
+)
+def test_h17_an_empty_chunk_with_a_new_cursor_is_followed(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(6), cut=2)
+    job.chunks[2]["data"] = []
+    for chunk in job.chunks.values():
+        chunk |= {"total": 4, "completed": 4}
+    lake.land(job=JOB).landed([*pages(2), *pages(2, first=4)])
+
+
+@pytest.mark.usefixtures("with_and_without_prefetch")
+@proves(
+    "H17",
+    at="src/weblake/loads/staging.py",
+    line="download.pager.record_new(rows.taken - before)",
+    becomes="download.pager.record_new(rows.taken - before or 1)",
+)
+def test_h17_chunks_that_repeat_documents_under_new_cursors_end(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2))
+    count = itertools.count(1)
+    link = f"{service.url}{job.path}?skip="
+    service.on(job.read, each(lambda _: reply(job.chunks[0] | {"next": f"{link}{next(count)}"})))
+    lake.land(job=JOB, timeout=30).expect_error("MalformedReply", "do not end")
+    assert len(service.seen) < 300
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, "AuthenticationFailed"), (403, "PermissionDenied")])
+def test_a_refusal_between_pages_publishes_nothing(
+    service: ScriptedService, lake: Lake, status: int, kind: str
+) -> None:
+    job = Job(service, pages(6), cut=2)
+    service.first(job.at(4), reply({"success": False, "error": "not any more"}, status))
+    lake.land(job=JOB).expect_error(kind, "not any more")
+    lake.land(job=JOB).landed(pages(6))

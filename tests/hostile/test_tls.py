@@ -165,12 +165,6 @@ def test_h13_an_invalid_certificate_fails_without_a_retry(
     assert not WAY_OUT.search(said)
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_h13_a_certificate_of_a_private_authority_is_accepted(secure: SecureService, door: str) -> None:
-    assert asked(secure.url, door) is None
-    assert secure.seen[0].headers["authorization"] == f"Bearer {KEY}"
-
-
 @pytest.mark.parametrize("secure", ["expired"], indirect=True)
 def test_h13_a_load_reports_the_certificate_in_one_line_and_lands_after_the_fix(
     secure: SecureService, service: ScriptedService, lake: Lake

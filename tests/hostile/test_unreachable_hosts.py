@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 from catalogue import proves
 from landing_commands import KEY
-from scripted_service import Connection, Play, ScriptedService, close, drip, head, reply, reset
+from scripted_service import Connection, Play, ScriptedService, drip, head, reply
 
 import weblake
 from weblake.api import operation, operations
@@ -84,37 +84,6 @@ def test_h11_a_request_ends_by_its_deadline_although_bytes_keep_arriving(
     )
     assert (got.sent, got.final) == (True, False)
     assert "within 0.2 s" in got.reason
-
-
-SHORT = {
-    "shorter than announced": close(head(length=len(BODY) + 9) + BODY),
-    "no last chunk": close(head(transfer_encoding="chunked") + b"%x\r\n%s\r\n" % (len(BODY), BODY)),
-    "reset behind the body": reset(head(length=len(BODY) + 9) + BODY),
-    "gzip without its end": reply(PACKED[:-4], content_encoding="gzip"),
-    "gzip with another checksum": reply(PACKED[:-8] + b"\0" * 8, content_encoding="gzip"),
-}
-
-
-@proves(
-    "H8",
-    at="src/weblake/http/transport.py",
-    line="return self._no_response(error, request, sent=False if waiting else was_sent(error))",
-    becomes="return body.response(200, 0)",
-    case="loop-no last chunk",
-)
-@proves(
-    "H8",
-    at="src/weblake/http/bodies.py",
-    line="if self._gzip is not None and not self._stopped and not self._gzip.finished:",
-    becomes="if False:",
-    case="thread-gzip without its end",
-)
-@pytest.mark.parametrize("play", SHORT.values(), ids=SHORT)
-def test_h8_a_truncated_body_that_parses_is_an_error(service: ScriptedService, play: Play, ask: Ask) -> None:
-    service.on("GET /v2/x", play)
-    got = ask(service.url, Request("GET", "/v2/x", deadline_s=10))
-    assert isinstance(got, NoResponse), got
-    assert (got.sent, got.final) == (True, False)
 
 
 def scripted_lookups(monkeypatch: pytest.MonkeyPatch, *answers: list[str] | Exception) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from catalogue import proves
 from scripted_transport import ScriptedTransport, reply, retry
 
 from weblake.errors import DeadlineExceeded, MalformedReply, RateLimited, ServiceUnavailable
@@ -35,7 +36,19 @@ def read_all(pager: ResultPager, transport: ScriptedTransport) -> list[int]:
     return counts
 
 
-def test_an_empty_chunk_that_links_to_itself_is_read_once_more_each_time() -> None:
+@proves(
+    "H17",
+    at="src/weblake/jobs/result_pages.py",
+    line="self.ended, self._repolled = self._repolled, True",
+    becomes="self.ended = True",
+)
+@proves(
+    "H17",
+    at="src/weblake/jobs/result_pages.py",
+    line="self.ended, self._repolled = self._repolled, True",
+    becomes="self._repolled = True",
+)
+def test_h17_an_empty_chunk_that_links_to_itself_is_read_once_more_each_time() -> None:
     """A last write may be delayed; the chunk after it may be late in the same way."""
     pager, transport = pager_of([chunk(1, 1), chunk(0, 1), chunk(2, 3), chunk(0, 3), chunk(4, None)])
     assert read_all(pager, transport) == [1, 0, 2, 0, 4]
@@ -43,13 +56,27 @@ def test_an_empty_chunk_that_links_to_itself_is_read_once_more_each_time() -> No
     assert read_all(pager, transport) == [1, 0, 0]
 
 
-def test_a_chunk_with_documents_that_links_to_itself_is_no_end_of_the_chain() -> None:
-    pager, transport = pager_of([chunk(1, 1), chunk(1, 1)])
+@proves(
+    "H17",
+    at="src/weblake/jobs/result_pages.py",
+    line="elif following in self._visited:",
+    becomes="elif following == self._asked:",
+)
+@proves("H17", at="src/weblake/jobs/result_pages.py", line="elif following in self._visited:", becomes="elif False:")
+@pytest.mark.parametrize("chain", [[chunk(1, 1), chunk(1, 1)], [chunk(1, 1), chunk(1, 2), chunk(1, 1)]])
+def test_h17_chunks_with_documents_that_link_in_a_circle_are_an_error(chain: list[Response]) -> None:
+    pager, transport = pager_of(chain)
     with pytest.raises(MalformedReply, match="circle"):
         read_all(pager, transport)
 
 
-def test_a_chain_may_have_200_chunks_in_a_row_without_a_new_document() -> None:
+@proves(
+    "H17",
+    at="src/weblake/jobs/result_pages.py",
+    line="(self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS)",
+    becomes="len(self._visited) > MAX_CHUNKS",
+)
+def test_h17_a_chain_may_have_200_chunks_in_a_row_without_a_new_document() -> None:
     pager, _ = pager_of([chunk()])
     for _ in range(2):
         for _ in range(200):
@@ -70,7 +97,13 @@ def test_a_chain_without_new_documents_that_ends_is_no_error() -> None:
     pager.record_new(0)
 
 
-def test_a_chain_may_have_100_000_chunks() -> None:
+@proves(
+    "H17",
+    at="src/weblake/jobs/result_pages.py",
+    line="(self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS)",
+    becomes="self._stale > MAX_STALE",
+)
+def test_h17_a_chain_may_have_100_000_chunks() -> None:
     pager, _ = pager_of([chunk()])
     pager._visited = {(("skip", str(n)),) for n in range(100_000)}
     pager.record_new(1)
@@ -79,7 +112,13 @@ def test_a_chain_may_have_100_000_chunks() -> None:
         pager.record_new(1)
 
 
-def test_a_chunk_that_says_that_the_job_runs_is_read_five_times() -> None:
+@proves(
+    "H22",
+    at="src/weblake/jobs/result_pages.py",
+    line="for pause in (*LAG_PAUSES_S, None):",
+    becomes="for pause in (None,):",
+)
+def test_h22_a_chunk_that_says_that_the_job_runs_is_read_five_times() -> None:
     pager, transport = pager_of([chunk(status="scraping")])
     with pytest.raises(MalformedReply, match="went back to 'scraping'"):
         transport.run(pager.read_chunk())  # type: ignore[arg-type]

@@ -83,13 +83,19 @@ def test_two_pages_with_similar_urls_are_not_confused(one: str, other: str) -> N
 
 
 @proves(
+    "H28",
+    at="src/weblake/loads/accounting.py",
+    line="if page is not None and listed and self._list is not None and not self._list.has_room(page):",
+    becomes="if False:",
+)
+@proves(
     "2.1",
     at="src/weblake/loads/submitted_urls.py",
     line="return url not in self._answered",
     becomes="return self._arrived[url_key(url)] < self._keys[url_key(url)]",
 )
 @pytest.mark.parametrize(("one", "other"), ALIKE)
-def test_a_page_repeated_under_another_id_does_not_replace_a_similar_page(one: str, other: str) -> None:
+def test_h28_a_page_repeated_under_another_id_does_not_replace_a_similar_page(one: str, other: str) -> None:
     reconciler = Reconciler([one, other])
     assert arrive(reconciler, one, one, other) == [True, False, True]
     assert reconciler.close(errors(), HEAD).complete
@@ -247,6 +253,27 @@ def test_the_rows_of_missing_pages_without_a_url_are_bounded(monkeypatch: pytest
     assert (account.missing, account.submitted, len(account.rows)) == (10, 10, 3)
 
 
+@proves(
+    "H21",
+    at="src/weblake/events.py",
+    line="return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None",
+    becomes="return value if isinstance(value, int) else None",
+    case="head4-0",
+)
+@proves(
+    "H21",
+    at="src/weblake/loads/accounting.py",
+    line='(count_of(head.get("completed")) or 0) - account.stored - self._malformed,',
+    becomes="0,",
+    case="head2-1",
+)
+@proves(
+    "H21",
+    at="src/weblake/loads/accounting.py",
+    line='(count_of(head.get("total")) or 0) - known,',
+    becomes="0,",
+    case="head0-1",
+)
 @pytest.mark.parametrize(
     ("head", "missing"),
     [
@@ -254,9 +281,10 @@ def test_the_rows_of_missing_pages_without_a_url_are_bounded(monkeypatch: pytest
         ({"total": 2, "completed": 2}, 0),
         ({"total": 2, "completed": 3}, 1),
         ({"total": "9"}, 0),
+        ({"total": 2**70, "completed": True}, 0),
     ],
 )
-def test_without_a_list_the_counters_of_the_service_are_compared(head: dict[str, object], missing: int) -> None:
+def test_h21_without_a_list_the_counters_of_the_service_are_compared(head: dict[str, object], missing: int) -> None:
     reconciler = Reconciler(None)
     arrive(reconciler, "http://a.test/1", "http://a.test/2")
     account = reconciler.close(errors(), HEAD | head)
@@ -264,6 +292,18 @@ def test_without_a_list_the_counters_of_the_service_are_compared(head: dict[str,
     assert balances(account)
 
 
+@proves(
+    "H18",
+    at="src/weblake/loads/submitted_urls.py",
+    line="return f\"{host}{port_text}{_unescape(parts.path).rstrip('/')}{query}\"",
+    becomes="return url",
+)
+@proves(
+    "H18",
+    at="src/weblake/loads/submitted_urls.py",
+    line='return host + path.rstrip("/") + query',
+    becomes="return url",
+)
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -281,7 +321,7 @@ def test_without_a_list_the_counters_of_the_service_are_compared(head: dict[str,
         ("http://example.org/(a)%2c%41", "http://example.org/%28a%29,A"),
     ],
 )
-def test_harmless_changes_of_a_url_are_ignored(one: str, other: str) -> None:
+def test_h18_harmless_changes_of_a_url_are_ignored(one: str, other: str) -> None:
     assert url_key(one) == url_key(other)
 
 

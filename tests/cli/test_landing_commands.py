@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from time import monotonic
 
@@ -16,7 +13,7 @@ from command_in_process import run_command
 from made_loads import intent, land, load_id
 
 import weblake.loads.load  # noqa: F401 - loaded before a test patches what it imports
-from weblake import Client, cli, events
+from weblake import Client, events
 from weblake.cli.app import ServiceOptions
 from weblake.dataset.records import Job
 from weblake.dataset.root import Dataset, LandedLoad, open_dataset
@@ -142,27 +139,6 @@ def test_bad_usage_is_exit_code_2_and_lands_nothing(commands: Commands, args: li
     assert commands.requests == []
 
 
-def test_bad_usage_that_the_parser_finds_is_one_json_object(commands: Commands) -> None:
-    assert "--timeout" in commands.run("batch", URL, "--timeout", "soon", code=2)[1]
-    out, _ = commands.run("batch", URL, "--timeout", "soon", "--json", code=2)
-    assert "--timeout" in json.loads(out)["error"]["message"]
-
-
-@pytest.mark.parametrize("args", [["batch", "--to", "lake"], ["batch"]])
-@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(errno.ENOSPC, "full")])
-def test_bad_usage_is_reported_if_its_json_cannot_be_written(
-    monkeypatch: pytest.MonkeyPatch, args: list[str], error: OSError
-) -> None:
-    class Broken(io.StringIO):
-        def write(self, text: str) -> int:
-            raise error
-
-    monkeypatch.setattr(sys, "argv", ["weblake", *args, "--json"])
-    with redirect_stdout(Broken()), redirect_stderr(io.StringIO()) as err, pytest.raises(SystemExit) as end:
-        cli.main()
-    assert (end.value.code, ("--urls FILE" if "--to" in args else "Missing option") in err.getvalue()) == (2, True)
-
-
 def test_an_error_of_a_load_is_exit_code_1(commands: Commands) -> None:
     commands.end = FixRequest("The list is odd.", hint="Correct it.")
     assert "The list is odd." in commands.run("batch", URL, code=1)[1]
@@ -198,14 +174,6 @@ def test_a_machine_that_lacks_something_refers_to_the_key_of_a_new_load(commands
     assert "--key" not in commands.run("batch", URL, code=1)[1]
 
 
-def test_an_interrupt_right_after_the_record_of_the_job_names_it_too(commands: Commands) -> None:
-    request = load_request.batch([URL], Naming())
-    job = Job(load_id=request.load_id, job_id=JOB, kind="batch_scrape", at="2026-11-21T06:00:00+00:00")
-    open_dataset(commands.root).ledger.record_job(job)
-    commands.end, commands.is_started = KeyboardInterrupt(), False
-    assert f"weblake cancel batch {JOB}" in commands.run("batch", URL, code=130)[1]
-
-
 @pytest.mark.parametrize(
     ("lack", "text"),
     [
@@ -227,51 +195,11 @@ def test_a_defect_of_weblake_is_a_traceback(commands: Commands) -> None:
         commands.run("batch", URL)
 
 
-def test_nothing_more_is_written_to_an_output_whose_disk_is_full(
-    commands: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands.end = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr(sys, "argv", ["weblake", "batch", URL, "--to", commands.root])
-    for name, value in SERVICE.items():
-        monkeypatch.setenv(name, value)
-    full = io.StringIO()
-    with redirect_stdout(full), redirect_stderr(io.StringIO()):
-        with pytest.raises(SystemExit):
-            cli.main()
-        assert sys.stdout is not full
-
-
-def test_a_character_that_the_output_cannot_show_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "dé").mkdir()
-    land(open_dataset(tmp_path / "dé"), intent(0))
-    monkeypatch.setattr(sys, "argv", ["weblake", "orphans", str(tmp_path / "dé"), "--offline"])
-    raw = io.BytesIO()
-    with redirect_stdout(io.TextIOWrapper(raw, encoding="ascii", write_through=True)):
-        with pytest.raises(SystemExit):
-            cli.main()
-        assert raw.getvalue().decode("ascii").endswith("d? is open.\n")
-
-
-def test_a_root_in_memory_is_refused(commands: Commands) -> None:
-    code, _, err = run_command(["batch", URL, "--to", "memory://lake"], SERVICE)
-    assert (code, "in the memory of this command" in err, commands.requests) == (1, True, [])
-
-
 def test_without_the_flag_the_environment_allows_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBLAKE_INSECURE", "1")
     monkeypatch.setenv("WEBLAKE_API_KEY", "test-key")
     with ServiceOptions("http://service.example").connect() as client:
         assert client.service == "http://service.example"
-
-
-def test_an_unlimited_crawl_needs_a_yes(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weblake.loads.crawl_costs.find_possible_cost", lambda *_: "It may cost 10 credits.")
-    monkeypatch.setattr("weblake.cli.costs._credits_left", lambda client: "7 credits are left.")
-    commands.run("crawl", URL, code=2)
-    assert commands.requests == []
-    _, err = commands.run("crawl", URL, "--yes")
-    assert "It may cost 10 credits. 7 credits are left." in err
-    assert commands.requests[0][0].unlimited_pages == 0
 
 
 def test_the_urls_of_a_file_are_sent_with_their_source(commands: Commands, tmp_path: Path) -> None:

@@ -184,23 +184,6 @@ def test_a_record_that_cannot_be_read_counts_as_open(dataset: Dataset, tmp_path:
     assert err.startswith(f"weblake: load {load_id(1)} cannot be read: ")
 
 
-def test_a_state_that_the_service_does_not_return_is_listed_with_the_reason(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[bool] = []
-
-    def find(client: object, dataset: Dataset, *, unknown_jobs: bool) -> Unlanded:
-        asked.append(unknown_jobs)
-        return Unlanded((replace(OPEN_START, why="no answer came"),))
-
-    monkeypatch.setattr("weblake.loads.orphans.find_open_loads", find)
-    shown = json.loads(run_command(["orphans", str(tmp_path), "--json"], NO_SERVICE | {"WEBLAKE_API_KEY": "k"})[1])
-    assert (shown["asked"], shown["orphans"][0]["why"]) == (False, "no answer came")
-    out = run_command(["orphans", str(tmp_path), "--unknown-jobs"], NO_SERVICE | {"WEBLAKE_API_KEY": "k"})[1]
-    assert "  the service: no answer came" in out.splitlines()
-    assert asked == [False, True]
-
-
 def test_the_json_has_each_part_of_the_listing(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

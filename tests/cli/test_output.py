@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import logging
@@ -14,7 +13,7 @@ from rich.console import Console
 
 from weblake import events, output
 from weblake.errors import StorageRefused
-from weblake.receipt import LandedFile, Receipt
+from weblake.receipt import Receipt
 
 
 @pytest.fixture
@@ -68,62 +67,10 @@ def test_an_error_is_one_line_and_with_json_also_an_object(capsys: pytest.Captur
     assert (shown["load_id"], shown["error"]["type"]) == ("0123456789abcdef", "StorageRefused")
 
 
-@pytest.mark.parametrize(
-    ("typed", "yes"), [("y", True), (" YES ", True), ("", False), ("yo", False), ("n", False), (None, False)]
-)
-def test_only_yes_confirms(
-    monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO, typed: str | None, yes: bool
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("" if typed is None else f"{typed}\n"))
-    assert output.ask("Crawl [all]?") is yes
-    assert "Crawl [all]? [y/N] " in terminal.getvalue()
-
-
-def test_an_answer_in_another_encoding_is_no_yes(monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"y\xff\n"), encoding="utf-8"))
-    assert output.ask("Crawl?") is False
-
-
-@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(errno.ENOSPC, "full")])
-def test_a_note_that_cannot_be_written_ends_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: OSError
-) -> None:
-    class Broken(io.StringIO):
-        def write(self, text: str) -> int:
-            raise error
-
-    # A console of its own, which keeps what could not be written.
-    monkeypatch.setattr(output, "err", type(output.err)(stderr=True))
-    monkeypatch.setattr("sys.stderr", Broken())
-    output.show_error(StorageRefused("The disk is full."), as_json=True)
-    output.note("more")
-    assert json.loads(capsys.readouterr().out)["error"]["message"] == "The disk is full."
-
-
-def test_a_table_that_nobody_reads_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-    monkeypatch.setattr(output, "out", type(output.out)())
-    monkeypatch.setattr("sys.stdout", Broken())
-    with pytest.raises(BrokenPipeError):
-        output.show_table("", ("url",), [("a",)])
-
-
 def test_a_message_of_a_load_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     log = logging.getLogger("weblake.landing")
     output.WARNINGS.emit(log.makeRecord(log.name, logging.WARNING, "", 0, "The list of %s", ("/[/old]/[red]",), None))
     assert capsys.readouterr().err == "weblake: The list of /[/old]/[red]\n"
-
-
-def test_a_long_table_is_cut_into_tables_of_a_thousand_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[tuple[str, int]] = []
-    monkeypatch.setattr(output, "show_table", lambda title, columns, rows, whole: shown.append((title, len(rows))))
-    for count, tables in ((0, [0]), (1000, [1000]), (2001, [1000, 1000, 1])):
-        shown.clear()
-        output.show_long_table("Loads", ("n",), ((n,) for n in range(count)))
-        assert shown == [("" if n else "Loads", rows) for n, rows in enumerate(tables)]
 
 
 def test_text_is_unchanged_in_a_pipe_and_harmless_on_a_terminal(
@@ -152,31 +99,3 @@ def test_the_progress_of_a_load_is_shown_on_a_terminal(terminal: io.StringIO) ->
     assert "/100" not in text, "the total is not known at first"
     for words in ("crawl 4d8b6c1e: waiting", "crawl: landing", "9/9", "5/9"):
         assert words in text, text
-
-
-def test_without_a_terminal_a_job_is_named_once_unless_it_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    for quiet, told in ((False, "Job 4d8b6c1e\n"), (True, "")):
-        with output.load_progress("crawl", quiet) as observe:
-            for _ in range(2):
-                observe(polled(None, None))
-        assert capsys.readouterr() == ("", told)
-
-
-def test_a_receipt_is_a_table_of_its_counts_and_its_files(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(output, "out", Console(width=200, soft_wrap=True, highlight=False, emoji=False))
-    file = LandedFile("documents/load_date=2026-11-21/1.parquet", 1234, 56789)
-    receipt = Receipt(
-        "0123456789abcdef", "crawl", "4d8b", "completed", True, 1234, 1233, 1, credits_used=2.5, files=(file,)
-    )
-    output.show_receipt(receipt, "lake/")
-    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip(" \u2500")]
-    assert lines[0] == ["Load", "0123456789abcdef", "(crawl,", "job", "4d8b)"]
-    assert ["submitted", "1,234"] in lines
-    assert ["complete", "yes"] in lines
-    assert ["credits", "used", "2.5"] in lines
-    assert lines[-1] == [f"lake/{file.path}", "1,234", "rows,", "56,789", "bytes"]
-    output.show_receipt(Receipt("0123456789abcdef", "crawl", None, complete=False), "lake")
-    text = capsys.readouterr().out
-    assert ("credits" in text, text.split()[-2:]) == (False, ["complete", "no"])

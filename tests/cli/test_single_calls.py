@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +18,7 @@ from weblake.api.operation import Operation
 from weblake.cli import costs, landing
 from weblake.cli.app import TermsOptions
 from weblake.dataset.root import LandedLoad
-from weblake.errors import FixRequest, InvalidOption
 from weblake.loads import load_request
-from weblake.loads.load_request import Naming
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake.receipt import Receipt
 from weblake.steps import Request, Response
@@ -175,18 +171,6 @@ def test_usage_shows_amounts_and_bars_by_month(service: Service) -> None:
     ]
     shown = json.loads(service.run("usage", "credits", "--json")[0])
     assert [each["totalCredits"] for each in shown["periods"]] == [1.0, 0.0, 40.0]
-
-
-@pytest.mark.parametrize("amount", ["credits", "tokens"])
-def test_usage_and_activity_land_in_a_dataset(service: Service, tmp_path: Path, amount: str) -> None:
-    period = {"startDate": "2026-10-01T00:00:00Z", "endDate": "2026-11-01T00:00:00Z", "apiKey": "k"}
-    service.bodies = [{"success": True, "periods": [period | {f"total{amount.title()}": 5}]}]
-    root = str(tmp_path / "lake")
-    out = json.loads(service.run("usage", amount, "--by-api-key", "--to", root, "--json")[0])
-    assert (out["periods"], [file["rows"] for file in out["files"]]) == (1, [1])
-    assert (tmp_path / "lake" / out["files"][0]["path"]).exists()
-    assert "byApiKey=true" in service.seen[0][1]
-    assert out["files"][0]["path"] in service.run("usage", amount, "--by-api-key", "--to", root)[0]
 
 
 def test_a_report_that_was_not_split_is_mentioned(service: Service) -> None:
@@ -378,18 +362,3 @@ def test_the_credits_that_are_left_are_asked_for_with_a_short_deadline(left: int
     client = Client(transport=SimpleNamespace(send=send))  # type: ignore[arg-type]
     assert costs._credits_left(client) == text
     assert [(request.path, request.deadline_s) for request in seen] == [("/v2/team/credit-usage", 15.0)]
-
-
-@pytest.mark.parametrize("yes", [True, False])
-def test_a_crawl_without_a_limit_is_started_after_a_yes_only(monkeypatch: pytest.MonkeyPatch, yes: bool) -> None:
-    request = load_request.crawl("https://a.test/", Naming(), Terms())
-    monkeypatch.setattr("weblake.loads.crawl_costs.find_possible_cost", lambda *_: "It may cost 10 credits.")
-    monkeypatch.setattr(costs, "_credits_left", lambda client: "")
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr(output, "err", Console(file=io.StringIO(), force_terminal=True))
-    monkeypatch.setattr(output, "ask", lambda question: yes)
-    with nullcontext() if yes else pytest.raises(FixRequest, match="Nothing was started"):
-        assert costs.confirm(None, None, request, yes=False).unlimited_pages == 0  # type: ignore[arg-type]
-    monkeypatch.setattr(output, "err", Console(file=io.StringIO()))
-    with pytest.raises(InvalidOption, match="Nothing was started"):
-        costs.confirm(None, None, request, yes=False)  # type: ignore[arg-type]

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import weblake
-
 ROOT = Path(__file__).parents[2]
 SOURCES = {
     "weblake": ROOT / "src",
@@ -107,13 +105,6 @@ def test_a_pyarrow_that_does_not_go_with_numpy_is_named(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert "found 1.26.4. Install versions of pyarrow and NumPy" in " ".join(run.stderr.split())
     assert "Traceback" not in run.stderr
-
-
-def test_public_names_exist() -> None:
-    for name in weblake.__all__:
-        assert getattr(weblake, name) is not None
-    with pytest.raises(AttributeError):
-        _ = weblake.no_such_name  # type: ignore[attr-defined]
 
 
 @pytest.mark.system

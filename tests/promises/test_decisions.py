@@ -40,13 +40,6 @@ def read_header(record: Path) -> re.Match[str]:
 
 
 @each_record
-def test_a_record_has_the_parts_in_order(record: Path) -> None:
-    assert read_header(record)["number"] == record.name[:3], f"{record.name} has another number in its title"
-    parts = re.findall(r"^## (.+)$", record.read_text(), re.MULTILINE)
-    assert [part for part in parts if part != "Measured"] == ["Context", "Decision", "Consequences"]
-
-
-@each_record
 def test_the_index_has_the_title_and_status_of_a_record(record: Path) -> None:
     header = read_header(record)
     row = (header["number"], header["title"], record.name, header["status"])

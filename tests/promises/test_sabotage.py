@@ -6,7 +6,6 @@ Under `nightly` it makes every change of the catalogue.
 from __future__ import annotations
 
 import importlib.util
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from dataclasses import replace
 from types import ModuleType
 
 import pytest
-from catalogue import TESTS, Proof, proofs
+from catalogue import REPOSITORY, TESTS, Proof, proofs
 from forked_pytest import ForkedPytest
 
 pytestmark = pytest.mark.system
@@ -43,50 +42,25 @@ def forked_pytest() -> Iterator[ForkedPytest]:
         yield running
 
 
-def test_a_change_that_breaks_the_promise_fails(
-    sabotage: ModuleType, proof: Proof, forked_pytest: ForkedPytest
+@pytest.mark.parametrize(
+    ("change", "fails", "says"),
+    [
+        pytest.param({}, True, "", id="breaks the promise"),
+        pytest.param({"becomes": "{line}  # the same"}, False, "it passes under the change", id="without effect"),
+        pytest.param({"becomes": "if not (:"}, False, "invalid syntax", id="breaks the import"),
+        pytest.param({"test": "test_that_is_not_there"}, False, "does not pass without the change", id="fails anyway"),
+    ],
+)
+def test_only_a_change_that_breaks_the_promise_fails(
+    sabotage: ModuleType, proof: Proof, forked_pytest: ForkedPytest, change: dict[str, str], fails: bool, says: str
 ) -> None:
-    failed, report = sabotage.fails(proof, forked_pytest)
-    assert failed, report
+    before = (REPOSITORY / proof.at).read_text()
+    given = {name: text.format(line=proof.line) for name, text in change.items()}
+    failed, report = sabotage.fails(replace(proof, **given), forked_pytest)
+    assert failed == fails, report
     assert report, "it does not say what failed"
-
-
-def test_a_change_without_effect_passes(sabotage: ModuleType, proof: Proof, forked_pytest: ForkedPytest) -> None:
-    changed = replace(proof, becomes=f"{proof.line}  # the same")
-    assert sabotage.fails(changed, forked_pytest) == (False, "it passes under the change")
-
-
-def test_a_change_that_breaks_the_import_proves_nothing(
-    sabotage: ModuleType, proof: Proof, forked_pytest: ForkedPytest
-) -> None:
-    failed, report = sabotage.fails(replace(proof, becomes="if not (:"), forked_pytest)
-    assert not failed
-    assert "SyntaxError" in report or "invalid syntax" in report
-
-
-def test_a_test_that_fails_anyway_proves_nothing(
-    sabotage: ModuleType, proof: Proof, forked_pytest: ForkedPytest
-) -> None:
-    failed, report = sabotage.fails(replace(proof, test="test_that_is_not_there"), forked_pytest)
-    assert not failed
-    assert "does not pass without the change" in report
-
-
-def test_the_tenths_are_disjoint_and_complete(sabotage: ModuleType) -> None:
-    divided = [str(proof) for number in range(10) for proof in sabotage.in_tenth(proofs(), number)]
-    assert set(map(str, sabotage.in_tenth(proofs(), 13))) == set(map(str, sabotage.in_tenth(proofs(), 3)))
-    assert sorted(divided) == sorted(map(str, proofs()))
-
-
-def test_the_command_reports_it_and_leaves_the_sources_unchanged(proof: Proof) -> None:
-    before = {path: path.read_bytes() for path in (TESTS.parent / "src").rglob("*.py")}
-    ran = subprocess.run([sys.executable, COMMAND, "2.1"], capture_output=True, text=True, timeout=280)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "PASSES" not in ran.stdout
-    assert len(re.findall(r"^2\.1   fails ", ran.stdout, re.MULTILINE)) == len(
-        [each for each in proofs() if each.number == "2.1"]
-    )
-    assert before == {path: path.read_bytes() for path in (TESTS.parent / "src").rglob("*.py")}
+    assert says in report
+    assert (REPOSITORY / proof.at).read_text() == before, "the sources are unchanged"
 
 
 @pytest.mark.nightly

@@ -1,7 +1,6 @@
 """A second process for test_storage.py: repeats one operation on a root at the moments that the test chooses.
 
 storage_racer.py ROOT create|publish WRITER      each line on standard input is "NAME TIME": do it at that moment
-storage_racer.py ROOT fill WRITER                creates records as fast as it can until it is killed
 storage_racer.py ROOT sweep create|publish|move  dies at every instruction of it in turn, and looks what is there
 storage_racer.py ROOT big BYTES                  creates and publishes one of this size, and says what happened
 """
@@ -38,13 +37,6 @@ def race(root: str, what: str, writer: str) -> None:
                 storage.create(name, content(writer)) if what == "create" else storage.publish(scratch / "staged", name)
             )
         print(won, flush=True)
-
-
-def fill(root: str, writer: str) -> None:
-    storage = open_storage(root)
-    for n in range(1_000_000):
-        storage.create(f"_weblake/ledger/{writer}-{n}.json", content(f"{writer}{n}"))
-        print(n, flush=True)
 
 
 def dies_at(moment: int, act: Callable[[], object]) -> bool:
@@ -121,9 +113,7 @@ def big(root: str, size: int) -> None:
 
 if __name__ == "__main__":
     root, what, last = sys.argv[1:4]
-    if what == "fill":
-        fill(root, last)
-    elif what == "sweep":
+    if what == "sweep":
         sweep(root, last)
     elif what == "big":
         big(root, int(last))

@@ -7,13 +7,12 @@ import io
 import os
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from catalogue import proves
 
 from weblake.errors import StorageRefused
-from weblake.storage import open_storage, rules
+from weblake.storage import open_storage
 from weblake.storage.objects import ObjectStorage
 
 
@@ -215,26 +214,6 @@ def test_no_file_is_looked_up_in_a_cached_listing() -> None:
         assert look(ObjectStorage("gcs", cached, "bucket/lake", "gs://bucket/lake")) == 3
 
 
-def test_a_move_to_a_taken_name_needs_equal_bytes() -> None:
-    storage = open_storage(f"memory://{os.urandom(4).hex()}/lake")
-    for name, content in (("a", b"one"), ("size", b"one and more"), ("same", b"two"), ("equal", b"one")):
-        assert storage.create(name, content)
-    assert not storage.move("a", "size")
-    assert not storage.move("a", "same")
-    assert (storage.read("a"), storage.read("same")) == (b"one", b"two")
-    assert storage.move("a", "equal")
-    assert (storage.read("a"), storage.read("equal")) == (None, b"one")
-
-
-def test_options_of_six_characters_and_more_are_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorter ones are words of messages, such as a region or a profile."""
-    options = {"secret": "abcdef", "project": "abcde", "anon": False}
-    fs = mock.Mock(cat_file=mock.Mock(side_effect=RuntimeError("abcde has no key abcdef")))
-    monkeypatch.setattr("weblake.storage.opening._connect", lambda *_: (fs, "bucket/lake"))
-    with pytest.raises(StorageRefused, match=r"abcde has no key \*\*\*"):
-        open_storage("gs://bucket/lake", storage_options=options).read("a")
-
-
 def test_no_error_shows_a_secret_of_the_storage_options() -> None:
     class Leaks:
         def cat_file(self, path: str) -> bytes:
@@ -258,21 +237,6 @@ def test_a_folder_is_deleted_with_or_without_the_names_of_its_files() -> None:
             storage.create(name, b"x")
         storage.delete_folder("folder", known)
         assert storage.list("") == ["folders/a"]
-
-
-def test_the_staging_directory_of_an_object_store_is_removed() -> None:
-    with open_storage(f"memory://{os.urandom(4).hex()}/lake").scratch() as directory:
-        (directory / "file").write_bytes(b"x")
-    assert not directory.exists()
-
-
-def test_an_error_that_was_translated_before_stays_as_it_is() -> None:
-    with (
-        pytest.raises(StorageRefused, match=r"^It is full\.") as caught,
-        rules.translate_errors("read a", "memory://b"),
-    ):
-        raise StorageRefused("It is full.", hint="Free space.")
-    assert caught.value.hint == "Free space."
 
 
 def test_a_process_proves_a_root_on_s3_once_and_leaves_no_upload_behind() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from pathlib import Path
@@ -9,56 +8,8 @@ import pytest
 from upath import UPath
 
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.storage import Storage, open_storage, refuse_memory
+from weblake.storage import open_storage, refuse_memory
 from weblake.storage.local import LocalStorage
-
-DATA = "documents/load_date=2026-11-21/0123456789abcdef-00000.parquet"
-
-
-def staged(storage: Storage, name: str, data: bytes) -> bool:
-    with storage.scratch() as directory:
-        (directory / "file").write_bytes(data)
-        return storage.publish(directory / "file", name)
-
-
-# --- readers of the tables ---
-
-
-def test_readers_see_published_files_only(local_root: str) -> None:
-    import duckdb
-    import polars as pl
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    import pyarrow.parquet as pq
-
-    storage = open_storage(local_root)
-    storage.preflight("documents/k=1")
-    with storage.scratch() as directory:
-        pq.write_table(pa.table({"x": [1, 2]}), directory / "a.parquet")
-        (directory / "half.parquet").write_bytes(b"PAR1 half")
-        assert storage.publish(directory / "a.parquet", "documents/k=1/a.parquet")
-        storage.create("_weblake/refused/b.parquet", b"PAR1 refused")
-        storage.preflight("documents/k=1")
-        (Path(local_root) / "documents/k=1/.weblake-probe-left-by-a-kill").mkdir()
-        assert ds.dataset(f"{local_root}/documents", partitioning="hive").count_rows() == 2
-        assert pl.read_parquet(f"{local_root}/documents").height == 2
-        assert pl.read_parquet(f"{local_root}/documents/**/*.parquet").height == 2
-        assert duckdb.sql(f"select count(*) from '{local_root}/documents/**/*.parquet'").fetchall() == [(2,)]
-    with storage.open_input("documents/k=1/a.parquet") as file:
-        assert pq.read_table(file).num_rows == 2
-
-
-def test_parquet_is_read_from_s3(s3_root: str) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    storage = open_storage(s3_root)
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({"x": list(range(1000))}), buffer)
-    assert staged(storage, DATA, buffer.getvalue())
-    with storage.open_input(DATA) as file:
-        assert pq.ParquetFile(file).metadata.num_rows == 1000
-
 
 # --- the door ---
 

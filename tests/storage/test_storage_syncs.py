@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from catalogue import proves
 
 from weblake.storage.local import LocalStorage
 
@@ -52,9 +53,65 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
         yield Disk(tmp_path.resolve(), patched)
 
 
-def test_a_record_is_synced_before_its_name_appears_and_its_name_before_it_counts(disk: Disk) -> None:
-    assert disk.storage.create(OTHER, b"x")
-    assert disk.calls == ["sync staged", f"link {OTHER}", "unlink staged", "sync documents/day"]
+OPERATIONS: dict[str, tuple[Callable[[Disk], object], list[str]]] = {
+    "create": (
+        lambda disk: disk.storage.create(OTHER, b"x"),
+        ["sync staged", f"link {OTHER}", "unlink staged", "sync documents/day"],
+    ),
+    # The name was created by another writer.
+    "create again": (lambda disk: disk.storage.create(RECORD, b"x"), ["sync documents/day"]),
+    "publish": (
+        lambda disk: disk.storage.publish(disk.staged(), OTHER),
+        ["sync staged", f"link {OTHER}", "sync documents/day", "unlink staged"],
+    ),
+    "publish in new folders": (
+        lambda disk: disk.storage.publish(disk.staged(), NEW),
+        [
+            "sync documents",
+            "sync documents/new",
+            "sync staged",
+            f"link {NEW}",
+            "sync documents/new/deep",
+            "unlink staged",
+        ],
+    ),
+    "replace": (
+        lambda disk: disk.storage.replace(RECORD, disk.staged()),
+        ["sync staged", f"replace {RECORD}", "sync documents/day"],
+    ),
+    "move": (
+        lambda disk: disk.storage.move(RECORD, "refused/a.parquet"),
+        ["sync .", "link refused/a.parquet", "sync refused", f"unlink {RECORD}", "sync documents/day"],
+    ),
+    "delete": (lambda disk: disk.storage.delete(RECORD), [f"unlink {RECORD}", "sync documents/day"]),
+    "delete a folder": (
+        lambda disk: disk.storage.delete_folder("documents/day"),
+        [f"unlink {RECORD}", "sync documents/day", "sync documents"],
+    ),
+    "rely on a file": (lambda disk: disk.storage.ensure_durable(RECORD), ["sync documents/day"]),
+}
+
+
+@proves(
+    "P2",
+    at="src/weblake/storage/local.py",
+    line='    with path.open("rb") as file:',
+    becomes="    for file in ():",
+    case="publish",
+)
+@proves(
+    "P2",
+    at="src/weblake/storage/local.py",
+    line="        os.fsync(descriptor)",
+    becomes="        pass",
+    case="publish in new folders",
+)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_p2_contents_names_and_folders_are_synced_in_the_required_order(disk: Disk, operation: str) -> None:
+    """A power cut must not find a name without its content, or a file without its folder."""
+    act, calls = OPERATIONS[operation]
+    act(disk)
+    assert disk.calls == calls
 
 
 def test_a_record_is_written_to_the_file_before_that_is_synced(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,46 +126,3 @@ def test_a_record_is_written_to_the_file_before_that_is_synced(disk: Disk, monke
         patched.setattr(os, "fsync", sized)
         assert disk.storage.create(OTHER, b"whole record")
     assert sizes[0] == len(b"whole record")
-
-
-def test_the_name_of_a_record_that_another_writer_created_is_synced_too(disk: Disk) -> None:
-    assert not disk.storage.create(RECORD, b"x")
-    assert disk.calls == ["sync documents/day"]
-
-
-def test_a_published_file_is_synced_before_its_name_appears(disk: Disk) -> None:
-    assert disk.storage.publish(disk.staged(), OTHER)
-    assert disk.calls == ["sync staged", f"link {OTHER}", "sync documents/day", "unlink staged"]
-
-
-def test_a_replaced_file_is_synced_before_it_has_the_name(disk: Disk) -> None:
-    disk.storage.replace(RECORD, disk.staged())
-    assert disk.calls == ["sync staged", f"replace {RECORD}", "sync documents/day"]
-
-
-def test_a_moved_file_has_its_new_name_on_disk_before_it_loses_the_old_one(disk: Disk) -> None:
-    assert disk.storage.create("refused/a.parquet", b"x")
-    disk.calls.clear()
-    assert disk.storage.move("refused/a.parquet", OTHER)
-    assert disk.calls == [f"link {OTHER}", "sync documents/day", "unlink refused/a.parquet", "sync refused"]
-
-
-def test_a_deletion_is_synced(disk: Disk) -> None:
-    disk.storage.delete(RECORD)
-    assert disk.calls == [f"unlink {RECORD}", "sync documents/day"]
-
-
-def test_the_deletion_of_a_folder_is_synced(disk: Disk) -> None:
-    disk.storage.delete_folder("documents/day")
-    assert disk.calls == [f"unlink {RECORD}", "sync documents/day", "sync documents"]
-
-
-def test_a_file_that_is_relied_on_has_its_name_synced(disk: Disk) -> None:
-    assert disk.storage.ensure_durable(RECORD)
-    assert disk.calls == ["sync documents/day"]
-
-
-def test_new_folders_are_synced_in_their_parents_before_a_file_is_in_them(disk: Disk) -> None:
-    assert disk.storage.publish(disk.staged(), NEW)
-    folders = ["sync documents", "sync documents/new"]
-    assert disk.calls == [*folders, "sync staged", f"link {NEW}", "sync documents/new/deep", "unlink staged"]

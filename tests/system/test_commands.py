@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import weblake
@@ -63,45 +58,6 @@ def test_a_load_with_only_failed_pages_publishes_page_errors(
     assert len(service.requests()) == requests
 
 
-def test_the_url_list_may_be_lines_csv_or_parquet(weblake_command: Any, site: str, tmp_path: Path) -> None:
-    urls = [f"{site}/1", f"{site}/2"]
-    (tmp_path / "urls.txt").write_text(f"# two pages\n{urls[0]}\n\n  {urls[1]}\n")
-    (tmp_path / "urls.csv").write_text(f"id,page\n1,{urls[0]}\n2,{urls[1]}\n")
-    pq.write_table(pa.table({"url": urls}), tmp_path / "urls.parquet")
-    ids = set()
-    for name, column in (("urls.txt", ()), ("urls.csv", ("--column", "page")), ("urls.parquet", ())):
-        run = weblake_command(
-            "batch", "--urls", str(tmp_path / name), *column, "--to", str(tmp_path / "lake"), "--json"
-        )
-        assert (run.code, run.json["submitted"]) == (0, 2), run.err
-        ids.add(run.json["load_id"])
-    assert len(ids) == 1  # the same list is the same load, whatever its source
-
-
-def test_a_column_without_a_file_is_refused(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
-    run = weblake_command("batch", f"{site}/1", "--column", "page", "--to", str(tmp_path / "lake"))
-    assert (run.code, "--column names a column of a file" in run.err) == (2, True), run.err
-    assert service.requests() == []
-
-
-@pytest.mark.system
-def test_key_and_new_change_the_load_id_and_other_options_do_not(
-    weblake_command: Any, site: str, tmp_path: Path
-) -> None:
-    def load(*more: str) -> str:
-        run = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "lake"), "--json", *more)
-        assert run.code == 0, run.err
-        return str(run.json["load_id"])
-
-    plain = load()
-    assert load("--allow-partial", "--max-credits", "9", "--missing-ratio", "0.5") == plain
-    assert len({plain, load("--key", "a"), load("--key", "b"), load("-f", "html"), load("--new"), load("--new")}) == 6
-    listed = weblake_command("loads", str(tmp_path / "lake"), "--json").json["loads"]
-    assert len(listed) == 6
-    since = weblake_command("loads", str(tmp_path / "lake"), "--since", listed[3]["load_id"], "--json").json["loads"]
-    assert since == listed[4:]
-
-
 def test_a_detached_batch_lands_later(weblake_command: Any, site: str, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     started = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--detach")
@@ -129,17 +85,6 @@ def test_a_detached_batch_is_accounted_for_by_the_submitted_list(
     assert f"{site}/2" in landed.err
 
 
-def test_custom_partition_keys_name_the_folders(weblake_command: Any, site: str, tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    for day in ("2026-11-20", "2026-11-21"):
-        run = weblake_command("batch", f"{site}/1", "--to", str(lake), "--partition", f"ds={day}", "--json")
-        assert run.code == 0, run.err
-        assert run.json["files"][0]["path"].startswith(f"documents/ds={day}/")
-    other = weblake_command("batch", f"{site}/1", "--to", str(lake), "--partition", "region=eu", "--json")
-    assert other.code == 1
-    assert other.json["error"]["type"] == "StorageRefused"
-
-
 def test_max_credits_is_checked_before_the_start(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     refused = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--max-credits", "1", "--json")
@@ -147,35 +92,6 @@ def test_max_credits_is_checked_before_the_start(weblake_command: Any, service: 
     assert service.counts().get("batch_scrape_started", 0) == 0
     crawl = weblake_command("crawl", f"{site}/", "--to", lake, "--max-credits", "4", "--json")
     assert crawl.json["stored"] <= 4
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("batch", "--to", "x"),
-        ("land", "batch", "no-uuid", "--to", "x"),
-        ("land", "tree", "11111111-2222-4333-8444-555555555555", "--to", "x"),
-        ("scrape", "ftp://a.test/"),
-        ("scrape", "http://a.test/", "-o", "timeout=1"),
-        ("scrape", "http://a.test/", "-o", "no_such_option=1"),
-        ("interact", "11111111-2222-4333-8444-555555555555"),
-        ("usage", "money"),
-        ("nonsense",),
-        ("batch", "http://a.test/", "--to", "x", "--fail-ratio", "2"),
-    ],
-)
-def test_bad_usage_exits_with_2_and_no_traceback(weblake_command: Any, command: tuple[str, ...]) -> None:
-    run = weblake_command(*command)
-    assert run.code == 2, run.err
-    assert "Traceback" not in run.err
-    assert run.err.strip()
-
-
-@pytest.mark.parametrize("root", ["ftp://host/lake", "/proc/nowhere/lake"])
-def test_an_unusable_root_is_refused_before_the_start(weblake_command: Any, service: Any, site: str, root: str) -> None:
-    run = weblake_command("batch", f"{site}/1", "--to", root, "--json")
-    assert (run.code, run.json["error"]["type"]) == (1, "StorageRefused")
-    assert service.counts().get("batch_scrape_started", 0) == 0
 
 
 def test_scrape_prints_only_markdown(weblake_command: Any, site: str) -> None:
@@ -217,37 +133,6 @@ def test_usage_and_activity_land_and_are_replaced(weblake_command: Any, site: st
         assert by_report["credits"]["api_key"] is None
         assert by_report["credits_by_key"]["api_key"]
         assert weblake.read(lake, "activity").to_table().num_rows == stored
-
-
-@pytest.mark.system
-def test_an_interrupted_command_says_how_to_resume(
-    weblake_command: Any, service: Any, site: str, tmp_path: Path
-) -> None:
-    service.faults(
-        {"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": None, "effect": {"latency_ms": 30000}}
-    )
-    command = ("batch", f"{site}/1", "--to", str(tmp_path / "lake"))
-    process = weblake_command.start(*command)
-    assert process.stderr is not None
-    job_id = process.stderr.readline().split()[-1]
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert f"weblake cancel batch {job_id}" in err
-    assert "Traceback" not in err
-    service.faults()
-    resumed = weblake_command(*command, "--json")
-    assert (resumed.code, resumed.json["job_id"]) == (0, job_id)
-
-
-def test_webhook_verify_checks_a_signature(weblake_command: Any, tmp_path: Path) -> None:
-    body = json.dumps({"type": "crawl.completed"}).encode()
-    (tmp_path / "body").write_bytes(body)
-    weblake_command.env["WEBLAKE_WEBHOOK_SECRET"] = "test-secret"
-    good = weblake.api.webhooks.sign("test-secret", body)
-    assert weblake_command("webhook", "verify", str(tmp_path / "body"), "--signature", good).code == 0
-    bad = weblake_command("webhook", "verify", str(tmp_path / "body"), "--signature", good[:-1] + "0")
-    assert bad.code == 1 or good.endswith("0")
 
 
 @pytest.mark.parametrize("command", [("loads",), ("orphans", "--offline"), ("orphans",)], ids=" ".join)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from polling import until
 
@@ -43,15 +39,6 @@ def test_bad_usage_with_json_prints_one_object(weblake_command: Any, command: tu
     assert "Traceback" not in run.err
 
 
-def test_several_scraped_urls_are_printed_as_one_object(weblake_command: Any, site: str) -> None:
-    run = weblake_command("scrape", f"{site}/1", "http://127.0.0.1:9/", f"{site}/2", "--json")
-    assert run.code == 1
-    loads = run.json["loads"]
-    assert [page.get("data", {}).get("metadata", {}).get("title") for page in loads] == ["Page 1", None, "Page 2"]
-    assert loads[1]["error"]["type"] == "ServiceUnavailable"
-    assert len(run.err.strip().splitlines()) == 1
-
-
 def test_detach_with_json_prints_a_receipt_also_for_a_landed_load(weblake_command: Any, site: str, lake: str) -> None:
     command = ("batch", f"{site}/1", "--to", lake)
     started = weblake_command(*command, "--detach", "--json").json
@@ -61,18 +48,6 @@ def test_detach_with_json_prints_a_receipt_also_for_a_landed_load(weblake_comman
     again = weblake_command(*command, "--detach", "--json")
     assert again.json == landed
     assert "landed already" in again.err
-
-
-def test_an_interrupt_with_json_prints_one_object(weblake_command: Any, service: Any, site: str, lake: str) -> None:
-    service.faults({"match": {"path": "/v2/batch/scrape/.*"}, "times": None, "effect": {"latency_ms": 30000}})
-    process = weblake_command.start("batch", f"{site}/1", "--to", lake, "--json")
-    until(lambda: list(Path(lake).glob("_weblake/ledger/*.job.json")))
-    os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130
-    told = json.loads(out)
-    assert told["job_id"] in told["error"]["hint"]
-    assert len(err.strip().splitlines()) == 1
 
 
 #: Ctrl-C when the job is recorded and the command has not received its id.
@@ -129,21 +104,6 @@ def test_max_credits_holds_for_all_urls_of_a_command(weblake_command: Any, servi
     assert weblake_command("scrape", *urls, "--to", lake, "--max-credits", "1").code == 0  # one of them exists
 
 
-def test_spellings_of_one_root_give_one_load_id(weblake_command: Any, service: Any, site: str, lake: str) -> None:
-    first = weblake_command("batch", f"{site}/1", "--to", lake, "--json")
-    again = weblake_command("batch", f"{site}/1", "--to", f"file://{lake}/", "--json")
-    assert again.json == first.json
-    assert service.counts()["batch_scrape_started"] == 1
-
-
-def test_a_root_that_arrow_cannot_open_is_refused_before_the_start(
-    weblake_command: Any, service: Any, site: str, tmp_path: Path
-) -> None:
-    run = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "lake-\udcff"), "--json")
-    assert (run.code, run.json["error"]["type"]) == (1, "StorageRefused")
-    assert service.counts().get("batch_scrape_started", 0) == 0
-
-
 def test_allow_partial_gives_the_same_receipt_at_once_and_later(weblake_command: Any, site: str, lake: str) -> None:
     command = ("batch", f"{site}/1", "http://127.0.0.1:9/", "--to", lake, "--fail-ratio", "0.2", "--json")
     refused = weblake_command(*command)
@@ -165,21 +125,6 @@ def test_the_remedy_for_a_job_started_elsewhere_names_only_its_own_options(
         assert run.code == 0
     assert "landed already" in run.err
     assert "--new" not in run.err
-
-
-def test_malformed_url_lists_are_handled(weblake_command: Any, site: str, lake: str, tmp_path: Path) -> None:
-    (tmp_path / "long.csv").write_text(f'url,page\n{site}/1,"{"x" * 200_000}"\n')
-    pq.write_table(pa.table({"url": pa.array([f"{site}/1".encode()])}), tmp_path / "binary.parquet")
-    for name in ("long.csv", "binary.parquet"):
-        run = weblake_command("batch", "--urls", str(tmp_path / name), "--to", lake, "--json")
-        assert (run.code, run.json["submitted"]) == (0, 1), run.err
-    (tmp_path / "empty.csv").write_text("")
-    pq.write_table(pa.table({"url": pa.array([["a"]])}), tmp_path / "lists.parquet")
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    for name in ("empty.csv", "lists.parquet", "broken.parquet"):
-        run = weblake_command("batch", "--urls", str(tmp_path / name), "--to", lake, "--json")
-        assert (run.code, run.json["error"]["type"]) == (1, "FixRequest"), run.err
-        assert ".." not in run.json["error"]["message"].replace(str(tmp_path), "")
 
 
 @pytest.fixture

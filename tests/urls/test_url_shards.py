@@ -473,19 +473,6 @@ def test_a_field_may_be_as_long_as_the_file_and_the_process_keeps_its_limit(tmp_
         urls.close()  # type: ignore[attr-defined]
 
 
-def test_a_list_is_read_from_standard_input_or_a_storage(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "\n".join(URLS).encode()
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
-    assert read_urls("-") == URLS
-    folder = f"memory://urls-{uuid.uuid4()}"
-    MemoryFileSystem().pipe_file(f"{folder}/a/urls.txt", text)
-    assert read_urls(f"{folder}/a/urls.txt") == URLS
-    with pytest.raises(FixRequest, match=r"none\.txt does not exist"):
-        read_urls(f"{folder}/none.txt")
-    with pytest.raises(FixRequest, match="a is not a file"):
-        read_urls(f"{folder}/a")
-
-
 def test_urls_that_were_cut_elsewhere_are_other_urls(tmp_path: Path) -> None:
     """The bytes of the list are as many as before, and its URLs are the same letters."""
     file = tmp_path / "urls.txt"
@@ -499,12 +486,6 @@ def test_urls_that_were_cut_elsewhere_are_other_urls(tmp_path: Path) -> None:
 def test_no_secret_of_an_address_is_in_the_name_of_a_list() -> None:
     opened = files.UrlFile("s3://user:secret@bucket/urls.txt", 0, lambda start, end: b"")
     assert (opened.name, "secret" in opened.address) == ("s3://***@bucket/urls.txt", True)
-
-
-def test_a_list_is_a_seekable_stream() -> None:
-    stream = files.RangeStream(files.UrlFile("urls.parquet", 10, lambda start, end: b"0123456789"[start:end]))
-    assert (stream.read(2), stream.seek(3, io.SEEK_CUR), stream.read(2)) == (b"01", 5, b"56")
-    assert (stream.seek(-3, io.SEEK_END), stream.read(), stream.tell(), stream.seek(1)) == (7, b"789", 10, 1)
 
 
 def test_a_list_is_not_looked_up_in_a_cached_listing() -> None:

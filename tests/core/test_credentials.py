@@ -56,13 +56,13 @@ def test_without_a_key_nothing_is_removed() -> None:
 
 @pytest.mark.parametrize(
     "form",
-    [ApiKey.header, lambda key: key.header()[7:], lambda key: bytes(key.header()), lambda key: key.header().decode()],
-    ids=["bytes", "slice", "copy", "text"],
+    [ApiKey.header, lambda key: key.header()[7:], lambda key: bytes(key.header())],
+    ids=["bytes", "slice", "copy"],
 )
-def test_no_form_of_the_header_shows_the_key(form: Callable[[ApiKey], bytes | str]) -> None:
+def test_no_form_of_the_header_shows_the_key(form: Callable[[ApiKey], bytes]) -> None:
     """HTTP libraries make them, and keep them in locals, which some tracebacks show."""
     found = form(ApiKey(KEY))
-    assert found in (f"Bearer {KEY}", f"Bearer {KEY}".encode(), KEY.encode())
+    assert found in (f"Bearer {KEY}".encode(), KEY.encode())
     assert "***" in repr(found)
     assert KEY not in repr(found)
 

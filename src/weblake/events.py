@@ -55,6 +55,13 @@ def count_of(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None
 
 
+def amount_of(value: object) -> float | None:
+    """Return an amount of credits that the service reports, or None if it is no number from 0 to 10**15."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+        return None
+    return float(value)
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Base class of the events. `seconds` is how long the step took that the event ends."""
 

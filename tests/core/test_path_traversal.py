@@ -91,7 +91,7 @@ def test_s6_a_load_id_is_sixteen_digits_before_it_is_part_of_a_name(away: str, t
     calls: list[Callable[[], object]] = [
         lambda: load_path("documents", None, NOON, away),
         lambda: refused_path("documents", away),
-        lambda: submitted_path(away),
+        lambda: submitted_path(away, "0" * 32),
         lambda: ledger.intent(away),
         lambda: ledger.job(away),
         lambda: ledger.done(away),

@@ -286,7 +286,7 @@ def test_of_two_loads_that_began_at_the_same_moment_neither_retires_the_other(tm
 @pytest.mark.parametrize("removed", [0, 1, 2])
 @proves(
     "P1",
-    at="src/weblake/loads/retirement.py",
+    at="src/weblake/loads/recovery.py",
     line='key=lambda name: (not name.startswith(f"{DOCUMENTS}/"), name))',
     becomes="key=lambda name: name, reverse=True)",
     case="1",

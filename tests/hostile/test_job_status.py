@@ -114,9 +114,9 @@ def test_a_job_that_attempted_nothing_is_refused(service: ScriptedService, lake:
 
 @proves(
     "H21",
-    at="src/weblake/loads/staging.py",
-    line="if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15:",
-    becomes="if isinstance(value, int | float):",
+    at="src/weblake/events.py",
+    line="or not isinstance(value, int | float) or not 0 <= value < 1e15:",
+    becomes="or not isinstance(value, int | float):",
     case="-1-None",
 )
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_h15_a_start_does_not_follow_a_redirect(
 
 @proves(
     "H12",
-    at="src/weblake/loads/preflight.py",
+    at="src/weblake/loads/starts.py",
     line="    responses.value_of(reply, operation.name)",
     becomes="    _ = operation",
 )

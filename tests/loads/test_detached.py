@@ -122,8 +122,8 @@ def test_missing_pages_of_a_detached_load_are_determined_from_its_list(lab: Lab)
 @proves(
     "3.6",
     at="src/weblake/loads/sent_lists.py",
-    line="    if urls is None:",
-    becomes="    if urls is None and not load_id:",
+    line='layout.submitted_path(load_id, digest), "gone"',
+    becomes='layout.submitted_path(load_id, digest), "damaged"',
     case="gone",
 )
 @pytest.mark.parametrize("damage", ["gone", "damaged"])

@@ -23,7 +23,7 @@ from weblake.dataset.records import Intent, Start
 from weblake.dataset.root import open_dataset
 from weblake.errors import LoadIncomplete, OutcomeUnknown
 from weblake.jobs.retry import Retry
-from weblake.loads import intents, load, load_request, orphans, preflight, sent_lists, starts
+from weblake.loads import intents, load, load_request, orphans, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming, with_key
 from weblake.steps import NoResponse, Now, Response, Send
 
@@ -199,7 +199,7 @@ def test_a_service_that_returns_one_job_for_two_starts_gets_no_further_start(tmp
 def lost_start(lab: LandingLab, request: LoadRequest, *, replay: bool = False) -> Operation[Any]:
     """Record a start whose process has died, more than an hour ago: so it is not waited for. Return the start."""
     ledger, before = lab.dataset.ledger, (datetime.now(timezone.utc) - timedelta(hours=2)).isoformat()
-    intent = replace(intents.new_intent(request, lab.client.service, preflight.Preflight(replay)), created_at=before)
+    intent = replace(intents.new_intent(request, lab.client.service, starts.Preflight(replay)), created_at=before)
     ledger.record_intent(intent)
     assert request.start is not None
     key = starts.Plan(intent, request.start, request.endpoint).key(1)

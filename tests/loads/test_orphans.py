@@ -23,7 +23,7 @@ from weblake.dataset.identity import job_load_id
 from weblake.dataset.records import Start, new_nonce, utc_now
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
-from weblake.loads import generations, intents, load, load_request, orphans, preflight, sent_lists, starts
+from weblake.loads import generations, intents, load, load_request, orphans, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming, Task
 from weblake.loads.orphans import Orphan
 
@@ -38,7 +38,7 @@ class Lab(LandingLab):
     def lost(self, request: LoadRequest, *, arrives: bool, replay: bool = False) -> str:
         """A start whose process died before its answer was on record; returns the job, if it arrived."""
         ledger = self.dataset.ledger
-        intent = ledger.record_intent(intents.new_intent(request, self.client.service, preflight.Preflight(replay)))
+        intent = ledger.record_intent(intents.new_intent(request, self.client.service, starts.Preflight(replay)))
         assert request.start is not None
         key = starts.Plan(intent, request.start, request.endpoint).key(1)
         urls = sent_lists.keep(self.dataset.storage, request.load_id, request.submitted or ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
@@ -180,21 +179,3 @@ def test_a_job_landed_by_its_id_is_accounted_for_by_the_list_of_the_load_that_st
     _, job, _ = load.start_load(lab.client, lab.dataset, request)
     receipt = weblake.land("batch", job.job_id, to=lab.root, client=lab.client, terms=FAST_POLLS)
     assert (receipt.submitted, receipt.stored) == (4, 3)
-
-
-def as_an_earlier_version_left_it(lab: TaskLab, request: LoadRequest, *, with_list: bool) -> None:
-    """Starts a load and takes out of its records what that version did not write."""
-    load.start_load(lab.client, lab.dataset, request)
-    storage = lab.dataset.storage
-    for step in (".start-1", ".job"):
-        name = f"{layout.LEDGER}/{request.load_id}{step}.json"
-        record = msgspec.json.decode(storage.read(name) or b"")
-        storage.delete(name)
-        known = {k: v for k, v in record.items() if k not in ("urls", "request_sha256", "first_target")}
-        storage.create(name, msgspec.json.encode(known))
-    for name in kept(lab):
-        storage.delete(name)
-    if with_list:
-        with storage.scratch() as scratch:
-            (scratch / "list").write_bytes(gzip.compress(msgspec.json.encode(request.submitted)))
-            storage.replace(layout.submitted_path(request.load_id), scratch / "list")

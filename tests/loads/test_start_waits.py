@@ -36,7 +36,7 @@ from weblake.errors import (
 from weblake.events import Event, LostStartResolved
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
-from weblake.loads import preflight, starts
+from weblake.loads import starts
 from weblake.loads.load_request import Endpoint, with_key
 from weblake.steps import NoResponse, Request, Response
 
@@ -473,24 +473,24 @@ def test_a_job_is_found_on_the_last_of_500_pages(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("answer", "shows"),
     [
-        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "replay"}), preflight.Preflight(True)),
-        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "other"}), preflight.Preflight(False)),
-        (reply(200, {"success": True, "data": []}), preflight.Preflight(False)),
-        (Response(200, {"date": DATE}, b'{"data": []}', received_at=BEGAN + 60), preflight.Preflight(False, -60.0)),
-        (reply(404), preflight.Preflight(False)),
-        (reply(501), preflight.Preflight(False)),
+        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "replay"}), starts.Preflight(True)),
+        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "other"}), starts.Preflight(False)),
+        (reply(200, {"success": True, "data": []}), starts.Preflight(False)),
+        (Response(200, {"date": DATE}, b'{"data": []}', received_at=BEGAN + 60), starts.Preflight(False, -60.0)),
+        (reply(404), starts.Preflight(False)),
+        (reply(501), starts.Preflight(False)),
     ],
 )
 def test_the_preflight_shows_whether_the_service_replays_and_its_clock(
-    answer: Response, shows: preflight.Preflight
+    answer: Response, shows: starts.Preflight
 ) -> None:
-    assert ScriptedTransport([answer]).run(preflight.check_service(retry())) == shows  # type: ignore[arg-type]
+    assert ScriptedTransport([answer]).run(starts.check_service(retry())) == shows  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("answers", [[reply(503)], [reply(500)]])
 def test_a_service_that_is_down_is_noticed_before_anything_is_paid(answers: Sequence[Response]) -> None:
     with pytest.raises(ServiceUnavailable):
-        ScriptedTransport([*answers]).run(preflight.check_service(retry()))  # type: ignore[arg-type]
+        ScriptedTransport([*answers]).run(starts.check_service(retry()))  # type: ignore[arg-type]
 
 
 def test_a_replaying_service_without_credits_has_started_nothing(ledger: Ledger) -> None:

@@ -28,7 +28,7 @@ def confirm(client: Client, dataset: Dataset, request: LoadRequest, *, yes: bool
         InvalidOption: There is no terminal to ask on, and no --yes.
         FixRequest: The answer was no.
     """
-    from weblake.loads.crawl_costs import find_possible_cost
+    from weblake.loads.intents import find_possible_cost
 
     cost = find_possible_cost(client, dataset, request)
     if cost is None:

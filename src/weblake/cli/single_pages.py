@@ -45,8 +45,7 @@ def scrape(
     """Scrapes single pages: prints their markdown, or lands them with --to."""
     from weblake.api import operations
     from weblake.loads import load_request
-    from weblake.loads.load_request import check_cost
-    from weblake.loads.prices import per_page
+    from weblake.loads.load_request import check_cost, per_page
 
     given = pages.keyword_arguments()
     terms = TermsOptions(max_credits=max_credits).terms()

@@ -148,10 +148,9 @@ def submitted_folder(load_id: str) -> str:
     return f"{SUBMITTED}/{checked_load_id(load_id)}"
 
 
-def submitted_path(load_id: str, digest: str | None = None) -> str:
-    """Return the path of a list of URLs that was sent for a load; without a digest, the path that old versions used."""
-    folder = submitted_folder(load_id)
-    return f"{folder}.json.gz" if digest is None else f"{folder}/{digest}.json.gz"
+def submitted_path(load_id: str, digest: str) -> str:
+    """Return the path of a list of URLs that was sent for a load."""
+    return f"{submitted_folder(load_id)}/{digest}.json.gz"
 
 
 def list_source_path(source: str) -> str:

@@ -304,14 +304,13 @@ def get_status(job: JobRef, retry: Retry, policy: RetryPolicy | None = None) -> 
 
 
 def _polled_event(job: JobRef, head: Mapping[str, object]) -> events.StatusPolled:
-    used = head.get("creditsUsed")
     return events.StatusPolled(
         kind=job.kind,
         job_id=job.job_id,
         status=events.known_status(head.get("status")),
         completed=events.count_of(head.get("completed")),
         total=events.count_of(head.get("total")),
-        credits_used=used if isinstance(used, int | float) and 0 <= used < MAX_NUMBER else None,
+        credits_used=events.amount_of(head.get("creditsUsed")),
     )
 
 

@@ -14,11 +14,12 @@ from weblake.dataset.records import Intent, Job, Start, new_nonce, utc_now
 from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused, WeblakeError
 from weblake.loads import list_sources, sent_lists, starts
-from weblake.loads.crawl_costs import find_possible_cost
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, check_cost
-from weblake.loads.preflight import Preflight, check_service
 from weblake.remedies import Remedy
+
+#: The ledger's name of the embedded service, which costs nothing.
+_EMBEDDED = "embedded"
 
 #: The result of `start_load`: the intent, the job, and the document if the start response contained it.
 StartedLoad: TypeAlias = tuple[Intent, Job, bytes | None]
@@ -93,10 +94,24 @@ def _find_or_record_intent(
     if intent is not None:
         return intent, False
     dataset.preflight(request.partition, request.load_id)
-    preflight = client.run(check_service(client.retry, until)) if request.start is not None else None
+    preflight = client.run(starts.check_service(client.retry, until)) if request.start is not None else None
     ours = new_intent(request, client.service, preflight)
     intent = ledger.record_intent(ours)
     return intent, intent.writer == ours.writer
+
+
+def find_possible_cost(client: FlowRunner, dataset: Dataset, request: LoadRequest) -> str | None:
+    """Return a sentence with the cost that a crawl without a limit may reach; None if it starts no paid job.
+
+    It starts none if the load has landed or was started before, or if the service is the embedded one.
+    """
+    if not request.unlimited_pages or client.service == _EMBEDDED:
+        return None
+    last = dataset.ledger.last_start(request.load_id)
+    if (last is not None and not last.void) or dataset.ledger.done(request.load_id) is not None:
+        return None
+    pages, price = request.unlimited_pages, request.unlimited_pages * request.price
+    return f"This crawl has no limit: it may reach {pages:,} pages and cost up to {price:,.10g} credits."
 
 
 def _keep_urls(dataset: Dataset, request: LoadRequest) -> str | None:
@@ -173,7 +188,7 @@ def _may_have_started(dataset: Dataset, request: LoadRequest) -> bool:
         return True
 
 
-def new_intent(request: LoadRequest, service: str, preflight: Preflight | None) -> Intent:
+def new_intent(request: LoadRequest, service: str, preflight: starts.Preflight | None) -> Intent:
     """Return the intent of a request; `preflight` is None if no job will be started."""
     slot = request.slot
     return Intent(

@@ -21,7 +21,6 @@ from weblake.api.options import BatchScrapeOptions, CrawlOptions, ParseOptions, 
 from weblake.api.options.values import uuid_problem
 from weblake.dataset.identity import job_load_id, load_id_of, new_load_key, request_digest
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
-from weblake.loads.prices import per_page
 from weblake.remedies import Remedy
 from weblake.steps import Response
 
@@ -30,6 +29,15 @@ Kind = Endpoint | Literal["parse"]
 
 #: Default page limit of a crawl in the service's contract.
 CRAWL_LIMIT = 10_000
+
+#: Prices in credits, from the service's published table of credit costs and, for json and zero data retention, from
+#: other public text: of a page, what an option adds to it, and what an option raises it to. They estimate the cost
+#: before a start; only the service knows the billed cost.
+PAGE = 1.0
+JSON_EXTRACTION = 4.0
+ZERO_DATA_RETENTION = 1.0
+PROXY_ENHANCED = 5.0
+LOCKDOWN_HIT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +209,23 @@ class Naming:
             return None
         whole = (self.key,) if self.key is not None and kind in JOB_KINDS else (self.key, kind, body)
         return Slot(load_id_of("slot", "request", *whole, list(self.partition.items())), has_partition=True)
+
+
+def per_page(options: Mapping[str, object]) -> float:
+    """Return the known maximum price in credits of one page with these scrape options (snake_case)."""
+    price = PAGE
+    formats = options.get("formats")
+    for entry in formats if isinstance(formats, list | tuple) else ():
+        kind = entry.get("type") if isinstance(entry, Mapping) else entry
+        if kind == "json":
+            price += JSON_EXTRACTION
+    if options.get("zero_data_retention") is True:
+        price += ZERO_DATA_RETENTION
+    if options.get("proxy") == "enhanced":
+        price = max(price, PROXY_ENHANCED)
+    if options.get("lockdown") is True:
+        price = max(price, LOCKDOWN_HIT)
+    return price
 
 
 def check_cost(pages: int, price: float, limit: float | None) -> None:

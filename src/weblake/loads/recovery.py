@@ -10,9 +10,8 @@ from functools import partial
 
 from weblake.dataset import landed_loads, layout
 from weblake.dataset.records import Done, Intent
-from weblake.dataset.root import Dataset, LandedLoad
-from weblake.dataset.slots import group_of_intent, replacements
-from weblake.loads.retirement import files_exist, retire
+from weblake.dataset.root import DOCUMENTS, Dataset, LandedLoad
+from weblake.dataset.slots import SlotEntry, group_of_intent, replacements
 from weblake.receipt import Receipt
 
 
@@ -81,6 +80,30 @@ def _finish_retirement(dataset: Dataset, intent: Intent, load_id: str, *, by: st
     entry = dataset.slots.find(group_of_intent(intent), load_id)
     if entry is None:  # finished, or the index has lost it
         entry = dataset.slots.from_readable_records(load_id)
-        if entry is None or not files_exist(dataset, entry):
+        if entry is None or not _files_exist(dataset, entry):
             return
     retire(dataset, entry, by=by)
+
+
+def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:
+    """Record that another load has replaced a load, and remove its files; safe to repeat.
+
+    The record is written first and the entry in the index is removed last, so that an interrupted retirement is found
+    and finished. The documents are removed before the page errors, so documents are never visible without the errors of
+    their load. Of the load, only the entry is read: its records may be damaged, or of a newer version.
+    """
+    dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by, version=entry.version)
+    for name in _files(entry):
+        dataset.storage.delete(name)
+    dataset.slots.remove(entry)
+
+
+def _files_exist(dataset: Dataset, entry: SlotEntry) -> bool:
+    """Return whether files of a load exist."""
+    return any(dataset.storage.exists(name) for name in _files(entry))
+
+
+def _files(entry: SlotEntry) -> list[str]:
+    """Return the names of the files with rows of a load, documents first."""
+    listed = (file.path for file in Receipt.from_dict(entry.receipt).files)
+    return sorted({entry.path(DOCUMENTS), *listed}, key=lambda name: (not name.startswith(f"{DOCUMENTS}/"), name))

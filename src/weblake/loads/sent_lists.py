@@ -57,37 +57,24 @@ def read(storage: Storage, load_id: str, digest: str) -> tuple[str, ...]:
     Raises:
         StorageRefused: The list is missing or damaged.
     """
-    name = layout.submitted_path(load_id, digest)
-    urls = _read(storage, load_id, name)
-    if urls is None:
-        raise list_error(storage, load_id, name)
-    if digest_of(urls) != digest:
-        raise list_error(storage, load_id, name, "damaged")
-    return urls
+    name, why = layout.submitted_path(load_id, digest), "gone"
+    data = storage.read(name)
+    if data is not None:
+        why = "damaged"
+        with suppress(OSError, EOFError, zlib.error, msgspec.DecodeError, ValueError):
+            urls = msgspec.json.decode(gzip.decompress(data), type=tuple[str, ...])
+            if digest_of(urls) == digest:
+                return urls
+    raise StorageRefused(
+        f"The list of URLs that load {load_id} submitted is {why} ({name} of {storage.url}).",
+        hint=Remedy("Restore it, or land what the service has of the job by its id, with {land}."),
+    )
 
 
 def drop(storage: Storage, load_id: str, digests: Collection[str | None] = ()) -> None:
     """Remove the lists of a landed load; if all digests are given, object stores need no listing."""
     known = [layout.submitted_path(load_id, each) for each in dict.fromkeys(digests) if each is not None]
     storage.delete_folder(layout.submitted_folder(load_id), known)
-
-
-def _read(storage: Storage, load_id: str, name: str) -> tuple[str, ...] | None:
-    data = storage.read(name)
-    if data is None:
-        return None
-    with suppress(OSError, EOFError, zlib.error, msgspec.DecodeError, ValueError):
-        return msgspec.json.decode(gzip.decompress(data), type=tuple[str, ...])
-    raise list_error(storage, load_id, name, "damaged")
-
-
-def list_error(storage: Storage, load_id: str, name: str | None = None, how: str = "gone") -> StorageRefused:
-    """Return the error for a list that is missing or damaged."""
-    name = name or layout.submitted_path(load_id)
-    return StorageRefused(
-        f"The list of URLs that load {load_id} submitted is {how} ({name} of {storage.url}).",
-        hint=Remedy("Restore it, or land what the service has of the job by its id, with {land}."),
-    )
 
 
 def digest_of_request(request: LoadRequest) -> str | None:

@@ -19,6 +19,7 @@ from weblake.arrow.document_rows import DocumentBatches
 from weblake.arrow.documents import Parsed
 from weblake.arrow.parquet import ParquetFile, Written
 from weblake.errors import JobGone, MalformedReply
+from weblake.events import amount_of
 from weblake.jobs.polling import JobRef
 from weblake.loads.accounting import Account, Reconciler
 from weblake.loads.download import Download, FlowRunner
@@ -158,7 +159,7 @@ class _Rows:
             missing=account.missing,
             duplicates=account.duplicates,
             limit_reached=limit is not None and account.submitted - account.robots_blocked >= limit,
-            credits_used=_amount(credits_used),
+            credits_used=amount_of(credits_used),
         )
         written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())
         return Staged(written, account, receipt, message, gone)
@@ -170,11 +171,4 @@ def _credits_of(raw: bytes) -> object:
         return response_json.loads(
             response_json.split_object(response_json.split_object(raw)["metadata"])["creditsUsed"]
         )
-    return None
-
-
-def _amount(value: object) -> float | None:
-    """Return a number of credits, or None if the value is not a valid amount (such as -1)."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15:
-        return float(value)
     return None

@@ -20,9 +20,10 @@ from datetime import datetime, timezone
 from msgspec.structs import replace
 
 from weblake import events
+from weblake.api import models, responses
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.operation import Operation
-from weblake.api.operations import get_scrape
+from weblake.api.operations import get_scrape, list_activity
 from weblake.api.start_responses import Verdict
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
@@ -35,6 +36,7 @@ from weblake.errors import (
     OutcomeUnknown,
     RequestRejected,
     RetryLater,
+    ServiceUnavailable,
     ServiceUnreachable,
     WeblakeError,
 )
@@ -42,7 +44,7 @@ from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolic
 from weblake.loads import lost_starts
 from weblake.loads.load_request import Endpoint, Started, read_started
 from weblake.remedies import Remedy
-from weblake.steps import Flow, now, sleep
+from weblake.steps import Flow, Response, now, sleep
 
 #: Seconds after its record within which a start is sent; later it is not sent.
 PROMPT_S = 5.0
@@ -66,7 +68,44 @@ REPLAYED_S, REPLAYED_PAGE_S = (30 * 24 - 1) * 3600.0, 23 * 3600.0
 #: A recorded job, and its document if the start response contained it, or None.
 _StartedJob = tuple[Job, bytes | None]
 
+#: HTTP status: the server does not have this operation.
+NOT_IMPLEMENTED = 501
+
 _KEY_NAMESPACE = uuid.UUID("6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11")
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What the request before a load's intent shows about the service."""
+
+    #: Whether it declares true replay.
+    replays: bool = False
+    #: Seconds by which its clock is ahead of this machine's; None if unknown.
+    clock_ahead_s: float | None = None
+
+
+def check_service(retry: Retry, until: float | None = None) -> Flow[Preflight]:
+    """Read one entry of the activity list.
+
+    This detects an API key that is not accepted, a service that is down, and an address that is not the service's (a
+    redirect, a login page) before anything is paid. `until` is the deadline in monotonic seconds.
+    """
+    operation = list_activity(limit=1)
+    try:
+        policy = replace(retry.policy, until=until)
+        return (yield from retry.exchange(operation, lambda reply: _read_preflight(reply, operation), policy))
+    except ServiceUnavailable as error:
+        if error.status != NOT_IMPLEMENTED:
+            raise
+        return Preflight()
+    except (JobGone, RequestRejected):
+        return Preflight()  # a service without an activity list: after a lost start, a person has to decide
+
+
+def _read_preflight(reply: Response, operation: Operation[models.ActivityPage]) -> Preflight:
+    responses.value_of(reply, operation.name)
+    replays = reply.headers.get("weblake-idempotency", "").strip().lower() == "replay"
+    return Preflight(replays, responses.clock_ahead_s(reply))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,50 +1,11 @@
-"""Tests of the link to the next chunk: the fast path and the URL parser give the same result."""
+"""Tests of the link to the next chunk."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tiers import examples
 
 from weblake.api import next_link
 from weblake.errors import MalformedReply
-
-PIECES = [
-    "https://",
-    "http://",
-    "//",
-    "h.example",
-    "127.0.0.1",
-    ":80",
-    ":",
-    "@",
-    "/v2",
-    "/crawl",
-    "/a-b_1",
-    "?",
-    "skip=1",
-]
-PIECES += ["&", "limit=2", "a=", "=b", "&&", ";", "#x", "%20", "+", "é", "[", "]", "\\", " ", "\n", "a=b=c", "-"]
-
-
-@settings(max_examples=examples(1000))
-@given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=9), st.booleans())
-def test_a_plain_link_is_read_as_any_other(text: str, whole: bool) -> None:
-    link = f"https://h.example/v2/crawl/x?skip=1{text}" if whole else text
-    plain = next_link._parse_usual(link)
-    assert plain is None or plain == next_link._parse_any(link)
-
-
-@pytest.mark.parametrize(
-    "link",
-    [
-        "http://localhost:3002/v2/crawl/0199d0c2-7f1e-4abc-8def-000000000001?skip=100",
-        "https://api.example.dev/v2/crawl/x?skip=100&limit=10",
-    ],
-)
-def test_links_as_services_write_them_take_the_fast_path(link: str) -> None:
-    assert next_link._parse_usual(link) == next_link._parse_any(link)
 
 
 def test_a_query_has_no_more_than_thirty_two_fields() -> None:

@@ -13,12 +13,6 @@ MAX_LINK_CHARS = 4096
 
 Query = tuple[tuple[str, str], ...]
 
-#: A link in the usual form, without characters that need decoding.
-_ID = r"[A-Za-z0-9_-]++"
-_USUAL_LINK = re.compile(
-    rf"https?://[A-Za-z0-9.-]++(?::[0-9]++)?((?:/{_ID})++)\?({_ID}={_ID}(?:&{_ID}={_ID}){{0,31}}+)"
-)
-
 
 def query_of(link: object, path: str) -> Query | None:
     """Return the query of a `next` link, to be requested at the client's own base URL and path, or None at the end.
@@ -37,23 +31,14 @@ def query_of(link: object, path: str) -> Query | None:
         return None
     if not isinstance(link, str) or len(link) > MAX_LINK_CHARS:
         raise _foreign_link_error(link)
-    leads_to, query = _parse_usual(link) or _parse_any(link)
+    leads_to, query = _parse(link)
     if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):
         raise _foreign_link_error(link)
     return query
 
 
-def _parse_usual(link: str) -> tuple[str, Query] | None:
-    """Return the path and query of a link in the usual form (makes a chunk 5 % cheaper), or None for any other link."""
-    found = _USUAL_LINK.fullmatch(link)
-    if found is None:
-        return None
-    pairs = (pair.partition("=") for pair in found[2].split("&"))
-    return found[1], tuple((name, value) for name, _, value in pairs)
-
-
-def _parse_any(link: str) -> tuple[str, Query]:
-    """Return the path and query of any link; raises MalformedReply if it is malformed."""
+def _parse(link: str) -> tuple[str, Query]:
+    """Return the path and query of a link; raises MalformedReply if it is malformed."""
     if re.search(r"[\x00-\x20\x7f\\]", link):
         raise _foreign_link_error(link)
     try:

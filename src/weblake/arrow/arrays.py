@@ -6,9 +6,8 @@ job's time.
 
 from __future__ import annotations
 
-import sys
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from itertools import accumulate, chain
 from typing import Any, TypeAlias
@@ -17,12 +16,6 @@ import pyarrow as pa
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
-
-
-#: Minimum strings of a column for `_split_joined`: if Arrow's compute functions are imported already, and if not.
-_MIN_STRINGS_IMPORTED, _MIN_STRINGS, _COMPUTE_MODULE = 100, 10_000, "pyarrow.compute"
-#: A separator that texts rarely contain, and the maximum bytes of the joined text (below 2 GB).
-_SEPARATOR, _MAX_JOINED_BYTES = "\x1f", 1 << 30
 
 #: The values of one column, as Python values or as a finished array.
 Values: TypeAlias = Sequence[Any] | pa.Array
@@ -74,10 +67,6 @@ def column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
 
 
 def _string(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
-    if len(values) >= (_MIN_STRINGS_IMPORTED if can_compute() else _MIN_STRINGS):
-        split = _split_joined(kind, values)
-        if split is not None:
-            return split
     builder = pa.lib.StringBuilder()
     builder.append_values(values)
     built = builder.finish()
@@ -87,33 +76,6 @@ def _string(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
     validity, offsets, text = built.buffers()
     wide = array("q", memoryview(offsets).cast("i")[: len(built) + 1])
     return pa.Array.from_buffers(kind, len(built), [validity, pa.py_buffer(wide), text])
-
-
-def _split_joined(kind: pa.DataType, values: Sequence[object]) -> pa.Array | None:
-    """Return a string array made by joining in Python and splitting in Arrow (three times as fast), or None."""
-    import pyarrow.compute as compute  # importing costs as much time as about ten thousand strings save
-
-    validity = None
-    try:
-        text = _encode(values)  # type: ignore[arg-type]  # None raises TypeError
-    except TypeError:
-        try:
-            text = _encode(["" if value is None else value for value in values])  # type: ignore[misc]
-        except (TypeError, UnicodeEncodeError):
-            return None
-        validity = _validity(values)
-    except UnicodeEncodeError:
-        return None
-    if text.count(_SEPARATOR.encode()) != len(values) - 1 or len(text) > _MAX_JOINED_BYTES:
-        return None
-    offsets = array("i" if kind == pa.string() else "q", (0, len(text)))
-    joined = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
-    _, ends, apart = compute.split_pattern(joined, _SEPARATOR).values.buffers()
-    return pa.Array.from_buffers(kind, len(values), [validity, ends, apart])
-
-
-def _encode(values: Sequence[str]) -> bytes:
-    return _SEPARATOR.join(values).encode()
 
 
 def _number(code: str) -> Callable[[pa.DataType, Sequence[object]], pa.Array]:
@@ -150,63 +112,17 @@ def _list(kind: pa.DataType, values: Sequence[list[object]]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [_validity(values), _offsets(values)], children=[child])
 
 
-class Maps:
-    """Maps of strings as one Arrow array, which also returns the values of single keys as columns.
-
-    Args:
-        kind: The type of the array.
-        shapes: The keys of each map, in order; None for a null map.
-        items: The values of all maps in one list.
-    """
-
-    def __init__(self, kind: pa.MapType, shapes: Sequence[Shape | None], items: Sequence[str | None]) -> None:
-        #: Number of each distinct sequence of keys: most maps have the same keys in the same order.
-        self._shapes: dict[Shape, int] = {}
-        self._shape_of = array("i", [self._shapes.setdefault(shape or (), len(self._shapes)) for shape in shapes])
-        keys = self._keys(kind.key_type, shapes)
-        entries = pa.struct([kind.key_field, kind.item_field])
-        values = column(kind.item_type, items)
-        child = pa.Array.from_buffers(entries, len(keys), [None], children=[keys, values])
-        #: The set of all keys, and the array of the maps.
-        self.keys: Set[str] = set[str]().union(*self._shapes)
-        self.array = pa.Array.from_buffers(kind, len(shapes), [_validity(shapes), _offsets(shapes)], children=[child])
-
-    def _keys(self, kind: pa.DataType, shapes: Sequence[Shape | None]) -> pa.Array:
-        if not can_compute():
-            return column(kind, list(chain.from_iterable(shape or () for shape in shapes)))
-        places: dict[str, int] = {}
-        known = [array("i", [places.setdefault(key, len(places)) for key in shape]) for shape in self._shapes]
-        found = array("i")
-        for shape in self._shape_of:
-            found.extend(known[shape])
-        return column(kind, list(places)).take(_integers(found))
-
-    def values_of(self, keys: Iterable[str]) -> dict[str, pa.Array]:
-        """Return a column of values for each key, null if a map is null or lacks it; requires `can_compute`."""
-        import pyarrow.compute as compute
-
-        begins = self.array.offsets.slice(0, len(self.array))
-        shape_of = _integers(self._shape_of)
-        places = [{key: at for at, key in enumerate(shape)} for shape in self._shapes]
-        columns = {}
-        for key in keys:
-            at = column(pa.int32(), [place.get(key) for place in places]).take(shape_of)
-            columns[key] = self.array.items.take(compute.add(begins, at))
-        return columns
-
-
-def can_compute() -> bool:
-    """Return whether Arrow's compute functions are imported; importing them costs a small job more than it saves."""
-    return _COMPUTE_MODULE in sys.modules
+def map_array(kind: pa.MapType, shapes: Sequence[Shape | None], items: Sequence[str | None]) -> pa.Array:
+    """Return maps of strings: the keys of each map in order, None for a null map, and the values of all in one list."""
+    keys = column(kind.key_type, list(chain.from_iterable(shape or () for shape in shapes)))
+    entries = pa.struct([kind.key_field, kind.item_field])
+    child = pa.Array.from_buffers(entries, len(keys), [None], children=[keys, column(kind.item_type, items)])
+    return pa.Array.from_buffers(kind, len(shapes), [_validity(shapes), _offsets(shapes)], children=[child])
 
 
 def _map(kind: pa.DataType, values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
     shapes = [None if value is None else tuple(value) for value in values]
-    return Maps(kind, shapes, list(chain.from_iterable(value.values() for value in values if value))).array
-
-
-def _integers(values: array[int]) -> pa.Array:
-    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
+    return map_array(kind, shapes, list(chain.from_iterable(value.values() for value in values if value)))
 
 
 def _struct(kind: pa.DataType, values: Sequence[dict[str, object] | None]) -> pa.Array:

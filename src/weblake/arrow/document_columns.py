@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 import msgspec
+import pyarrow as pa
 from msgspec import Raw
 
 from weblake.api import response_json
@@ -106,21 +107,16 @@ def _read(name: str, read: fields.Reader, documents: Sequence[Parsed], misfits: 
 
 def _metadata(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
     """Return the map column of all metadata keys, and the columns of the keys that have one."""
-    maps, odd = _maps(documents)
-    made: dict[str, arrays.Values] = {_METADATA: maps.array}
-    plain = set[str]()
-    if arrays.can_compute():
-        plain = {key for key in maps.keys - odd if fields.PROMOTED.get(key, ("", None))[1] in fields.TEXT_CONVERTERS}
-        made |= {fields.PROMOTED[key][0]: held for key, held in maps.values_of(plain).items()}
+    made: dict[str, arrays.Values] = {_METADATA: _maps(documents)}
     known = [document.metadata or {} for document in documents]
-    for key in (maps.keys - plain) & fields.PROMOTED.keys():
+    for key in set[str]().union(*known) & fields.PROMOTED.keys():
         column, read = fields.PROMOTED[key]
         made[column] = [read(value.get(key)) for value in known]
     return made
 
 
-def _maps(documents: Sequence[Parsed]) -> tuple[arrays.Maps, Set[str]]:
-    """Return maps of strings, with the JSON text of other values, and the keys that had a value of another type."""
+def _maps(documents: Sequence[Parsed]) -> pa.Array:
+    """Return maps of strings, with the JSON text of other values."""
     shapes: list[arrays.Shape | None] = []
     items: list[str | None] = []
     #: Positions and keys of the values that are not strings, by the keys and value types of a document.
@@ -149,7 +145,7 @@ def _maps(documents: Sequence[Parsed]) -> tuple[arrays.Maps, Set[str]]:
                 raws = raws or response_json.split_object(document.fields[_METADATA])
                 items[begins + at] = fields.verbatim(raws[key])
     kind = schemas.DOCUMENTS.field(_METADATA).type
-    return arrays.Maps(kind, shapes, items), {key for odd in places.values() for _, key in odd}
+    return arrays.map_array(kind, shapes, items)
 
 
 def _extra(document: Parsed, misfits: Collection[str]) -> str | None:

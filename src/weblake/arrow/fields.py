@@ -214,6 +214,3 @@ PROMOTED: Mapping[str, tuple[str, Callable[[object], object]]] = {
     "concurrencyLimited": ("concurrency_limited", _as_bool),
     "concurrencyQueueDurationMs": ("concurrency_queue_duration_ms", _as_milliseconds),
 }
-
-#: The converters of PROMOTED that return strings and None unchanged.
-TEXT_CONVERTERS = {_as_text, _as_first_text}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -163,42 +162,13 @@ def _read_csv(file: UrlFile, span: Span) -> Iterator[LocatedUrl]:
     )
 
 
-class _FieldLimit:
-    """The maximum size of a CSV field, a setting of the whole process: raised while files are read, then restored.
-
-    A CSV file may hold whole pages, so a field may be as long as the file; the default limit is 128 KiB.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._readers = 0
-        self._before = 0
-
-    @contextmanager
-    def at_least(self, size: int) -> Iterator[None]:
-        """Raise the limit to at least `size` in the block; the last of several concurrent blocks restores it."""
-        with self._lock:
-            if self._readers == 0:
-                self._before = csv.field_size_limit()
-            self._readers += 1
-            csv.field_size_limit(max(csv.field_size_limit(), size))
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._readers -= 1
-                if self._readers == 0:
-                    csv.field_size_limit(self._before)
-
-
-_FIELD_LIMIT = _FieldLimit()
-
-
 @contextmanager
 def _translate_csv_errors(file: UrlFile) -> Iterator[None]:
+    # A CSV file may hold whole pages; the default limit of the process, 128 KiB, is raised and not restored, because
+    # another thread may read a list at the same time.
+    csv.field_size_limit(max(csv.field_size_limit(), file.size))
     try:
-        with _FIELD_LIMIT.at_least(file.size):
-            yield
+        yield
     except csv.Error as error:
         raise FixRequest(
             f"{file.name} is not a CSV file: {error}.", hint="Save it as CSV, or as one URL a line."

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import uvicorn
@@ -32,8 +30,6 @@ background:#def}button,input{display:block;margin:20px 0;height:60px;width:320px
 <button id=count onclick="this.textContent = ++n + ' clicks'">no clicks</button>
 <button id=ask onclick="answer = confirm('Is <b>this</b> so?')">ask</button>
 <input id=field><script>let n = 0, answer = 'not asked'</script>"""
-#: The folder in which a test leaves screenshots.
-LOOK = os.environ.get("LIVE_VIEW_PICTURES", "")
 
 
 @pytest.fixture(scope="module")
@@ -154,11 +150,6 @@ async def click(window: Window, page: Page, selector: str) -> None:
     await window.mouse.click(box["x"] + x * box["width"] / inner[0], box["y"] + y * box["height"] / inner[1])
 
 
-async def look(window: Window, name: str) -> None:
-    if LOOK:
-        await window.screenshot(path=Path(LOOK) / f"{name}.png", full_page=True)
-
-
 def test_input_in_the_view_reaches_the_page(seen: str, site: str) -> None:
     async def work() -> None:
         async with shown(seen, site, "interactive") as (window, page):
@@ -175,7 +166,6 @@ def test_input_in_the_view_reaches_the_page(seen: str, site: str) -> None:
             await click(window, page, "#ask")
             await window.get_by_role("alertdialog").wait_for()
             assert "Is <b>this</b> so?" in await window.get_by_role("alertdialog").inner_text()
-            await look(window, "interactive")
             await window.get_by_role("button", name="OK").click()
             await page.until("answer", True)
             address = window.get_by_label("Address")
@@ -214,7 +204,6 @@ def test_a_read_only_viewer_has_no_controls(seen: str, site: str) -> None:
             assert await page.run("count.textContent") == "no clicks"
             wide = await window.evaluate("[document.documentElement.scrollWidth, innerWidth]")
             assert wide[0] <= wide[1], "nothing overflows on a phone"
-            await look(window, "watching")
 
     asyncio.run(work())
 
@@ -225,7 +214,6 @@ def test_the_page_shows_that_the_session_ended(site: str) -> None:
             await page.close_browser()
             await window.get_by_text("The session has ended.").wait_for()
             assert await window.locator("button:visible").count() == 0
-            await look(window, "ended")
 
     with chromium() as own:
         asyncio.run(work(own))

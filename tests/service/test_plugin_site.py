@@ -122,13 +122,6 @@ def test_a_batch_of_failing_pages_reports_each_page(weblake_service: WeblakeServ
     assert len(str(documents["/huge"].markdown)) > 1_500_000
 
 
-def test_an_endless_page_ends_at_a_limit(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
-    headers = {"Authorization": f"Bearer {weblake_service.key}"}
-    body = {"url": f"{weblake_site.url}/errors/endless", "timeout": 1000}
-    reply = httpx.post(f"{weblake_service.url}/v2/scrape", json=body, headers=headers, timeout=120, verify=False)
-    assert (reply.status_code, reply.json()["code"]) == (408, "SCRAPE_TIMEOUT")
-
-
 def test_robots_txt_excludes_crawlers_and_can_be_replaced(
     weblake_service: WeblakeService, weblake_site: WeblakeSite
 ) -> None:

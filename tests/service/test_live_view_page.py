@@ -5,23 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+import browser_lab
 import pytest
-import uvicorn
 from cdp_lab import Page, connected
-from chromium_lab import chromium
 from playwright.async_api import Page as Window
 from playwright.async_api import async_playwright, expect
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket
+from session_lab import Sessions
 
 from weblake import aio
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
-from weblake_service.sessions import live_page
-from weblake_service.sessions.live_view import LiveView
+from weblake_service.config import ServiceConfig
 
 pytestmark = pytest.mark.system
 
@@ -33,87 +27,24 @@ background:#def}button,input{display:block;margin:20px 0;height:60px;width:320px
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    def answer(asked: LoopbackRequest) -> LoopbackResponse:
-        html = START if asked.target == "/" else "<!doctype html><title>Other</title><h1>Another page</h1>"
-        return LoopbackResponse(200, html.encode(), {"Content-Type": "text/html; charset=utf-8"})
-
-    server = LoopbackServer(answer, "live-page-site").start()
-    yield server.url
-    server.stop()
-
-
-class Service:
-    """Serves the page, its files and the view, like the routes of the service."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._server = uvicorn.Server(
-            uvicorn.Config(self._app(), port=0, ws="websockets-sansio", log_config=None, lifespan="off")
-        )
-        self._serving: asyncio.Task[None] | None = None
-
-    def _app(self) -> Starlette:
-        return Starlette(
-            routes=[
-                Route("/live/{mode}", self._page),
-                Route("/static/{name}", self._static),
-                WebSocketRoute("/live/{mode}/ws", self._view),
-            ]
-        )
-
-    async def _page(self, request: Request) -> Response:
-        html = live_page.page(f"{request.url.path}/ws", "/static")
-        return Response(html, media_type="text/html", headers=live_page.headers(framed=False))
-
-    async def _static(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        return Response(live_page.static(name), media_type=live_page.STATIC[name])
-
-    async def _view(self, socket: WebSocket) -> None:
-        await socket.accept()
-
-        async def receive() -> str | bytes | None:
-            message = await socket.receive()
-            if message["type"] == "websocket.disconnect":
-                return None
-            text = message.get("text")
-            return text if text is not None else message.get("bytes")
-
-        async with connected(self._address) as cdp:
-            view = LiveView(cdp, interactive=socket.path_params["mode"] == "interactive")
-            await view.run(receive, socket.send_bytes, socket.send_text)
-
-    async def __aenter__(self) -> str:
-        self._serving = asyncio.create_task(self._server.serve())
-        async with aio.timeout(90):
-            while not self._server.started:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.should_exit = self._server.force_exit = True
-        if self._serving is not None:
-            await self._serving
+def sessions() -> Iterator[Sessions]:
+    for lab in browser_lab.open_lab(config=ServiceConfig(max_browser_sessions=2)):
+        lab.site.page("/", START.encode(), content_type="text/html; charset=utf-8")
+        lab.site.page("/other", b"<!doctype html><title>Other</title><h1>Another page</h1>")
+        yield Sessions(lab)
 
 
 @pytest.fixture(scope="module")
-def seen() -> Iterator[str]:
-    with chromium() as address:
-        yield address
+def seen(sessions: Sessions) -> dict[str, Any]:
+    return sessions.create(ttl=3600, activityTtl=3600)
 
 
 @asynccontextmanager
 async def shown(
-    address: str, site: str, mode: str, width: int = 1100, dark: bool = False
+    session: dict[str, Any], site: str, view: str, width: int = 1100, dark: bool = False
 ) -> AsyncIterator[tuple[Window, Page]]:
-    """Yield the live view of a browser in a window of another one, and the page that it shows."""
-    async with (
-        aio.timeout(280),
-        connected(address) as beside,
-        Service(address) as url,
-        async_playwright() as playwright,
-    ):
+    """Yield the live view of a session in a window of another browser, and the page that it shows."""
+    async with aio.timeout(280), connected(session["cdpUrl"]) as beside, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         try:
             window = await browser.new_page(
@@ -124,7 +55,7 @@ async def shown(
             window.on("console", lambda message: message.type == "error" and said.append(message.text))
             window.on("pageerror", lambda error: said.append(str(error)))
             page = await Page.only(beside, f"{site}/")
-            await window.goto(f"{url}/live/{mode}")
+            await window.goto(session[view])
             # The canvas has this height once it shows a frame, and the background of the page has this colour.
             async with aio.timeout(90):
                 # Not wait_for_function: from its second look on, the content security policy refuses it.
@@ -150,9 +81,11 @@ async def click(window: Window, page: Page, selector: str) -> None:
     await window.mouse.click(box["x"] + x * box["width"] / inner[0], box["y"] + y * box["height"] / inner[1])
 
 
-def test_input_in_the_view_reaches_the_page(seen: str, site: str) -> None:
+def test_input_in_the_view_reaches_the_page(seen: dict[str, Any], sessions: Sessions) -> None:
+    site = sessions.lab.site.url("")
+
     async def work() -> None:
-        async with shown(seen, site, "interactive") as (window, page):
+        async with shown(seen, site, "interactiveLiveViewUrl") as (window, page):
             assert await window.locator("#status").inner_text() == "Connected. You can act in the page."
             await click(window, page, "#count")
             await page.until("count.textContent", "1 clicks")
@@ -192,9 +125,11 @@ def test_input_in_the_view_reaches_the_page(seen: str, site: str) -> None:
     asyncio.run(work())
 
 
-def test_a_read_only_viewer_has_no_controls(seen: str, site: str) -> None:
+def test_a_read_only_viewer_has_no_controls(seen: dict[str, Any], sessions: Sessions) -> None:
+    site = sessions.lab.site.url("")
+
     async def work() -> None:
-        async with shown(seen, site, "watching", width=390, dark=True) as (window, page):
+        async with shown(seen, site, "liveViewUrl", width=390, dark=True) as (window, page):
             assert await window.locator("#status").inner_text() == "Connected. You can watch."
             assert await window.locator("button:visible, input:visible").count() == 0
             await click(window, page, "#count")
@@ -208,12 +143,11 @@ def test_a_read_only_viewer_has_no_controls(seen: str, site: str) -> None:
     asyncio.run(work())
 
 
-def test_the_page_shows_that_the_session_ended(site: str) -> None:
-    async def work(address: str) -> None:
-        async with shown(address, site, "interactive") as (window, page):
+def test_the_page_shows_that_the_session_ended(sessions: Sessions) -> None:
+    async def work() -> None:
+        async with shown(sessions.create(), sessions.lab.site.url(""), "interactiveLiveViewUrl") as (window, page):
             await page.close_browser()
             await window.get_by_text("The session has ended.").wait_for()
             assert await window.locator("button:visible").count() == 0
 
-    with chromium() as own:
-        asyncio.run(work(own))
+    asyncio.run(work())

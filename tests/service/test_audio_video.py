@@ -77,14 +77,3 @@ def test_a_page_without_a_recording_keeps_its_other_formats(post: Any, weblake_s
     assert (data["audio"], "video" in data) == (weblake_site.url + "/a.mp3", False)
     assert data["warning"].startswith("`video` was left out: ")
     assert (data["metadata"]["creditsUsed"], "`audio`" in data["warning"]) == (1, False)
-
-
-def test_in_a_batch_only_the_page_without_recordings_fails(weblake_service: Any, weblake_site: Any) -> None:
-    weblake_site.add("/player", PLAYER)
-    with weblake_service.client() as client:
-        job = client.start_batch_scrape([weblake_site.url + "/player", weblake_site.url + "/about"], formats=["video"])
-        while (status := client.get_batch_scrape(job.id)).status == "scraping":
-            pass
-        assert (status.completed, status.credits_used) == (1, 1)
-        (error,) = client.get_batch_scrape_errors(job.id).errors
-    assert error.code == "SCRAPE_NO_MEDIA"

@@ -51,20 +51,14 @@ def test_a_url_given_twice_is_two_documents(bench: Any) -> None:
 
 def test_a_failed_page_is_listed_as_an_error_and_free(bench: Any) -> None:
     bench.web.failures[B] = PageFailure("SCRAPE_DNS_RESOLUTION_ERROR", "No such host.")
-    job = bench.batch(A, B)
+    bench.web.failures[C] = ZeroDivisionError("a defect")
+    job = bench.batch(A, B, C)
     status = bench.wait_until_ended(job)
-    assert (status["total"], status["completed"], status["creditsUsed"]) == (2, 1, 1)
-    (error,) = bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
-    assert (error["url"], error["code"], error["error"]) == (B, "SCRAPE_DNS_RESOLUTION_ERROR", "No such host.")
-    assert error["timestamp"].endswith("Z")
-
-
-def test_a_page_that_breaks_the_scraper_fails_only_itself(bench: Any) -> None:
-    bench.web.failures[A] = ZeroDivisionError("a defect")
-    job = bench.batch(A, B)
-    assert bench.wait_until_ended(job)["completed"] == 1
-    (error,) = bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
-    assert error["code"] == "UNKNOWN_ERROR"
+    assert (status["total"], status["completed"], status["creditsUsed"]) == (3, 1, 1)
+    errors = {error["url"]: error for error in bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]}
+    assert (errors[B]["code"], errors[B]["error"]) == ("SCRAPE_DNS_RESOLUTION_ERROR", "No such host.")
+    assert errors[B]["timestamp"].endswith("Z")
+    assert errors[C]["code"] == "UNKNOWN_ERROR"
 
 
 def test_invalid_urls_are_reported_or_refused(make_bench: Any) -> None:

@@ -406,12 +406,6 @@ def test_a_part_that_cannot_be_made_discards_no_page_of_a_batch(lab: BrowserLab)
         assert lab.run_actions(url, *actions)["javascriptReturns"][0]["value"] == 0
 
 
-def test_a_page_without_branding_is_refused_if_nothing_else_is_asked_for(lab: BrowserLab) -> None:
-    url = lab.site.page("/feed", FILES["application/rss+xml"], content_type="application/rss+xml")
-    reply = lab.post(url, formats=["branding"])
-    assert (reply.status_code, reply.json()["code"]) == (500, "SCRAPE_UNSUPPORTED_FILE_ERROR")
-
-
 @pytest.mark.parametrize("part", ["branding", "content"])
 def test_only_a_browser_that_ended_is_said_to_have_ended(
     lab: BrowserLab, monkeypatch: pytest.MonkeyPatch, part: str

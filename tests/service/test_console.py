@@ -13,27 +13,16 @@ import browser_lab
 import httpx
 import pytest
 from browser_lab import BrowserLab
-from docs_programs import load
 from headless_browser import Browser
 from polling import until
 from session_lab import Sessions, wire
-from supervised_processes import is_alive
 
 from weblake_service.config import ServiceKey
 
 DOCS = Path(__file__).parents[2] / "docs"
-PICTURES = {
-    "console-browser.png",
-    "console-overview.png",
-    "console-job.png",
-    "console-document.png",
-    "console-phone.png",
-}
 KEYS = [ServiceKey("key-of-a", "of-a", "a"), ServiceKey("key-of-b", "of-b", "b")]
 URL = "http://site.test/page"
 EVIL = "<script>window.struck = 1</script><img src=x onerror='window.struck = 2'>\"'&amp;"
-
-screenshots = load(DOCS / "console_screenshots.py")
 
 
 @pytest.fixture
@@ -261,27 +250,6 @@ def test_a_browser_session_can_be_watched(lab: BrowserLab, tmp_path: Path) -> No
         sessions.close(made)
         browser.wait_for("destroyed")
         until(lambda: "ended" in str(browser.run(f"{view}.getElementById('status').innerText")).lower())
-
-
-@pytest.fixture(scope="module")
-def documentation_tour(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, str, set[int]]:
-    profile, images = tmp_path_factory.mktemp("browser"), tmp_path_factory.mktemp("images")
-    with screenshots.example() as shown, Browser(profile) as browser:
-        return screenshots.tour(shown, browser, images), images, shown.key, browser.pids()
-
-
-@pytest.mark.system
-@pytest.mark.timeout(300)
-def test_the_screenshots_of_the_documentation_can_be_made(
-    documentation_tour: tuple[dict[str, Any], Path, str, set[int]],
-) -> None:
-    pages, images, key, pids = documentation_tour
-    assert {each.name for each in images.iterdir()} == PICTURES
-    assert {each.name for each in (DOCS / "images").glob("console-*.png")} == PICTURES
-    assert not [name for name, page in pages.items() if key in page.text + page.source]
-    assert int(pages["phone-width"].text) == 390  # nothing is cut off, and there is no horizontal scrolling
-    assert "of 1" in pages["console-overview.png"].text
-    assert not [pid for pid in pids if is_alive(pid)]
 
 
 @pytest.mark.parametrize("path", ["/console/sign-in", "/console/sign-out"])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import time
 
 import pytest
 from converted_pages import HTML, convert, markdown
 
 from weblake_service.page.content_types import ContentKind, kind_of, text_of
-from weblake_service.page_failure import PageFailure
 
 
 @pytest.mark.parametrize(
@@ -140,17 +138,3 @@ def test_xhtml_is_known_by_its_type_or_by_its_root_in_xml() -> None:
     # Browsers read text/html as HTML, whatever it says.
     assert markdown(body, "text/html") == ""
     assert convert(body, "application/xhtml+xml", formats=["rawHtml"]).document["rawHtml"] == body
-
-
-@pytest.mark.parametrize(("content_type", "word"), [("image/png", "image/png"), ("application/pdf", "application/pdf")])
-def test_binary_content_is_refused(content_type: str, word: str) -> None:
-    with pytest.raises(PageFailure, match=word) as caught:
-        convert(b"\x89", content_type)
-    assert (caught.value.code, caught.value.status) == ("SCRAPE_UNSUPPORTED_FILE_ERROR", 500)
-
-
-def test_a_pdf_is_base64_encoded_without_a_parser() -> None:
-    page = convert(b"%PDF-1.7 x", "application/pdf", parsers=[])
-    assert base64.b64decode(str(page.document["markdown"])) == b"%PDF-1.7 x"
-    with pytest.raises(PageFailure):
-        convert(b"%PDF-1.7 x", "application/pdf", parsers=[{"type": "pdf"}])

@@ -97,11 +97,6 @@ def test_a_disallowed_site_reports_robots_txt(bench: Any) -> None:
     assert status["warning"].startswith("http://site.test/robots.txt answered 503. robots.txt keeps one page")
 
 
-def test_an_empty_crawl_has_a_warning(bench: Any) -> None:
-    assert "Nothing but the start" in bench.wait_until_ended(bench.crawl(HOME), "crawl")["warning"]
-    assert "warning" not in bench.wait_until_ended(bench.crawl(HOME, limit=1), "crawl")
-
-
 def test_the_list_of_active_crawls_shows_scrape_options_unchanged(bench: Any) -> None:
     bench.web.held.add("*")
     given = {"formats": [{"type": "markdown"}], "onlyMainContent": False}

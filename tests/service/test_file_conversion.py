@@ -137,14 +137,6 @@ def test_the_parsers_option_selects_the_conversion_of_a_pdf(parsing: Any) -> Non
     assert "\n\n<!-- page 2 -->\n\n# Stations" in marked
 
 
-def test_an_unread_pdf_is_base64_and_costs_one_credit(parsing: Any) -> None:
-    encoded = base64.b64encode((parse_lab.DOCUMENTS / "tides.pdf").read_bytes()).decode()
-    document = parsing.parse("tides.pdf", parsers=[])
-    assert document["markdown"] == encoded
-    assert document["metadata"]["creditsUsed"] == 1
-    assert "numPages" not in document["metadata"]
-
-
 def test_a_scanned_page_is_reported_and_others_are_read(parsing: Any) -> None:
     document = parsing.parse("scan.pdf", parse_lab.scanned_pdf())
     assert "First page of the log" in document["markdown"]

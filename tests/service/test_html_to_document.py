@@ -192,12 +192,6 @@ def test_an_invalid_selector_is_a_bad_request(option: str, selector: str) -> Non
     assert (caught.value.code, caught.value.status) == ("BAD_REQUEST", 400)
 
 
-def test_only_requested_formats_are_returned() -> None:
-    assert set(convert(ARTICLE).document) == {"markdown", "metadata"}
-    assert set(convert(ARTICLE, formats=["rawHtml", {"type": "links"}]).document) == {"rawHtml", "links", "metadata"}
-    assert set(convert(ARTICLE, formats=[]).document) == {"metadata"}
-
-
 def test_raw_html_equals_the_response_body() -> None:
     source = "<P>a<!-- c --><script>x</script>"
     page = convert(source, formats=["html", "rawHtml"])
@@ -236,10 +230,6 @@ def test_documented_metadata_names_are_added_to_those_of_the_page() -> None:
         "favicon": "https://site.example/f",
     }
     assert {key: found.get(key) for key in wanted} == wanted
-
-
-def test_one_alternate_locale_is_still_a_list() -> None:
-    assert metadata("<meta property=og:locale:alternate content=de>")["ogLocaleAlternate"] == ["de"]
 
 
 def test_the_first_of_repeated_titles_and_descriptions_is_used() -> None:

@@ -19,8 +19,6 @@ from killable_service import service_process
 from polling import until
 
 from weblake_service.config import ServiceConfig
-from weblake_service.serve import serve
-from weblake_service.store.database import DatabaseLocked
 
 HEADERS = {"Authorization": "Bearer test-key", "x-idempotency-key": "0e7c7d9e-2f3f-4cf0-8a52-6a3b8f2f9f11"}
 URLS = [f"http://site.test/{n}" for n in range(60)]
@@ -223,9 +221,3 @@ def test_serve_reads_the_key_from_the_environment_and_does_not_show_it(tmp_path:
     )
     out, err = end(child, signal.SIGTERM)
     assert "test-key-of-mine" not in line + out + err
-
-
-def test_serve_refuses_a_database_in_use(make_bench: Any, tmp_path: Path) -> None:
-    make_bench(tmp_path / "service.db")
-    with pytest.raises(DatabaseLocked):
-        serve(data=tmp_path)

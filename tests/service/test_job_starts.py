@@ -14,8 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weblake_service import ids
-from weblake_service.config import ServiceKey
 from weblake_service.jobs import job_records
 from weblake_service.page_failure import PageFailure
 from weblake_service.routes.target_urls import read_target_url, split_urls
@@ -56,10 +54,6 @@ def test_the_fast_path_for_plain_urls_gives_the_same_result(
     except PageFailure:
         wanted = []
     assert split_urls([url], allow_private=allow_private)[0] == wanted
-
-
-def draw(store: Store, source: ids.Ids, number: int) -> list[str]:
-    return [store.write_now(source.start) for _ in range(number)]
 
 
 def corrupt(store: Store, column: str, value: bytes) -> None:
@@ -184,19 +178,3 @@ async def _queued(bench: Any, job: str) -> int:
         return int(db.execute("SELECT count(*) FROM pages WHERE job = ?", (job,)).fetchone()[0])
 
     return int(bench.service._call(lambda parts: parts.store.read(work)))
-
-
-def test_a_job_of_another_team_is_not_found_or_forbidden(make_bench: Any) -> None:
-    bench = make_bench(keys=[ServiceKey("test-key", team="ours"), ServiceKey("test-key-2", team="theirs")])
-    bench.web.held.add("*")
-    for kind, job in (("crawl", bench.crawl(HOME)), ("batch/scrape", bench.batch(HOME))):
-        other = {"Authorization": "Bearer test-key-2"}
-        address = f"/v2/{kind}/{job}"
-        assert bench.http.get(address, headers=other).status_code == 404
-        for reply in (bench.http.get(f"{address}/errors", headers=other), bench.http.delete(address, headers=other)):
-            assert reply.status_code == 403
-            assert (reply.json()["success"], reply.json()["code"]) == (False, "FORBIDDEN")
-        assert bench.status(job, kind)["status"] == "scraping"
-        assert bench.http.delete(address).json() == {"status": "cancelled"}
-        bench.service.advance(25 * 3600)
-        assert bench.http.delete(address, headers=other).status_code == 404

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from firecrawl import Firecrawl
-from polling import until
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -87,18 +84,3 @@ def test_a_watch_needs_the_key(bench: Any, key: dict[str, Any]) -> None:
 def test_an_unknown_job_is_an_error_message(bench: Any, path: str) -> None:
     with watch(bench, path.format(job=bench.batch(A)), **KEYS[0]) as socket:
         assert json.loads(socket.recv(30)) == {"type": "error", "data": None, "error": "Job not found"}
-
-
-def test_the_watcher_of_the_public_sdk_sees_each_document(bench: Any) -> None:
-    bench.web.held.update([B])
-    job = bench.batch(A, B)
-    seen: list[str] = []
-    done = threading.Event()
-    watcher = Firecrawl(api_key="test-key", api_url=bench.service.url).watcher(job, kind="batch")
-    watcher.add_event_listener("document", lambda event: seen.extend(urls([event["data"]])))
-    watcher.add_event_listener("done", lambda event: done.set())
-    watcher.start()
-    until(lambda: seen == [A])
-    bench.web.held.clear()
-    assert done.wait(30)
-    assert seen == [A, B]

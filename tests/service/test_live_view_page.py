@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import Any
 
+import browser_lab
 import pytest
-import uvicorn
 from cdp_lab import Page, connected
-from chromium_lab import chromium
 from playwright.async_api import Page as Window
 from playwright.async_api import async_playwright, expect
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket
+from session_lab import Sessions
 
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
-from weblake_service.sessions import live_page
-from weblake_service.sessions.live_view import LiveView
+from weblake_service.config import ServiceConfig
 
 pytestmark = pytest.mark.system
 
@@ -31,92 +23,27 @@ background:#def}button,input{display:block;margin:20px 0;height:60px;width:320px
 <button id=count onclick="this.textContent = ++n + ' clicks'">no clicks</button>
 <button id=ask onclick="answer = confirm('Is <b>this</b> so?')">ask</button>
 <input id=field><script>let n = 0, answer = 'not asked'</script>"""
-#: The folder in which a test leaves screenshots.
-LOOK = os.environ.get("LIVE_VIEW_PICTURES", "")
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    def answer(asked: LoopbackRequest) -> LoopbackResponse:
-        html = START if asked.target == "/" else "<!doctype html><title>Other</title><h1>Another page</h1>"
-        return LoopbackResponse(200, html.encode(), {"Content-Type": "text/html; charset=utf-8"})
-
-    server = LoopbackServer(answer, "live-page-site").start()
-    yield server.url
-    server.stop()
-
-
-class Service:
-    """Serves the page, its files and the view, like the routes of the service."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._server = uvicorn.Server(
-            uvicorn.Config(self._app(), port=0, ws="websockets-sansio", log_config=None, lifespan="off")
-        )
-        self._serving: asyncio.Task[None] | None = None
-
-    def _app(self) -> Starlette:
-        return Starlette(
-            routes=[
-                Route("/live/{mode}", self._page),
-                Route("/static/{name}", self._static),
-                WebSocketRoute("/live/{mode}/ws", self._view),
-            ]
-        )
-
-    async def _page(self, request: Request) -> Response:
-        html = live_page.page(f"{request.url.path}/ws", "/static")
-        return Response(html, media_type="text/html", headers=live_page.headers(framed=False))
-
-    async def _static(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        return Response(live_page.static(name), media_type=live_page.STATIC[name])
-
-    async def _view(self, socket: WebSocket) -> None:
-        await socket.accept()
-
-        async def receive() -> str | bytes | None:
-            message = await socket.receive()
-            if message["type"] == "websocket.disconnect":
-                return None
-            text = message.get("text")
-            return text if text is not None else message.get("bytes")
-
-        async with connected(self._address) as cdp:
-            view = LiveView(cdp, interactive=socket.path_params["mode"] == "interactive")
-            await view.run(receive, socket.send_bytes, socket.send_text)
-
-    async def __aenter__(self) -> str:
-        self._serving = asyncio.create_task(self._server.serve())
-        async with asyncio.timeout(90):
-            while not self._server.started:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.should_exit = self._server.force_exit = True
-        if self._serving is not None:
-            await self._serving
+def sessions() -> Iterator[Sessions]:
+    for lab in browser_lab.open_lab(config=ServiceConfig(max_browser_sessions=2)):
+        lab.site.page("/", START.encode(), content_type="text/html; charset=utf-8")
+        lab.site.page("/other", b"<!doctype html><title>Other</title><h1>Another page</h1>")
+        yield Sessions(lab)
 
 
 @pytest.fixture(scope="module")
-def seen() -> Iterator[str]:
-    with chromium() as address:
-        yield address
+def seen(sessions: Sessions) -> dict[str, Any]:
+    return sessions.create(ttl=3600, activityTtl=3600)
 
 
 @asynccontextmanager
 async def shown(
-    address: str, site: str, mode: str, width: int = 1100, dark: bool = False
+    session: dict[str, Any], site: str, view: str, width: int = 1100, dark: bool = False
 ) -> AsyncIterator[tuple[Window, Page]]:
-    """Yield the live view of a browser in a window of another one, and the page that it shows."""
-    async with (
-        asyncio.timeout(280),
-        connected(address) as beside,
-        Service(address) as url,
-        async_playwright() as playwright,
-    ):
+    """Yield the live view of a session in a window of another browser, and the page that it shows."""
+    async with asyncio.timeout(280), connected(session["cdpUrl"]) as beside, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         try:
             window = await browser.new_page(
@@ -127,7 +54,7 @@ async def shown(
             window.on("console", lambda message: message.type == "error" and said.append(message.text))
             window.on("pageerror", lambda error: said.append(str(error)))
             page = await Page.only(beside, f"{site}/")
-            await window.goto(f"{url}/live/{mode}")
+            await window.goto(session[view])
             # The canvas has this height once it shows a frame, and the background of the page has this colour.
             async with asyncio.timeout(90):
                 # Not wait_for_function: from its second look on, the content security policy refuses it.
@@ -153,14 +80,11 @@ async def click(window: Window, page: Page, selector: str) -> None:
     await window.mouse.click(box["x"] + x * box["width"] / inner[0], box["y"] + y * box["height"] / inner[1])
 
 
-async def look(window: Window, name: str) -> None:
-    if LOOK:
-        await window.screenshot(path=Path(LOOK) / f"{name}.png", full_page=True)
+def test_input_in_the_view_reaches_the_page(seen: dict[str, Any], sessions: Sessions) -> None:
+    site = sessions.lab.site.url("")
 
-
-def test_input_in_the_view_reaches_the_page(seen: str, site: str) -> None:
     async def work() -> None:
-        async with shown(seen, site, "interactive") as (window, page):
+        async with shown(seen, site, "interactiveLiveViewUrl") as (window, page):
             assert await window.locator("#status").inner_text() == "Connected. You can act in the page."
             await click(window, page, "#count")
             await page.until("count.textContent", "1 clicks")
@@ -174,7 +98,6 @@ def test_input_in_the_view_reaches_the_page(seen: str, site: str) -> None:
             await click(window, page, "#ask")
             await window.get_by_role("alertdialog").wait_for()
             assert "Is <b>this</b> so?" in await window.get_by_role("alertdialog").inner_text()
-            await look(window, "interactive")
             await window.get_by_role("button", name="OK").click()
             await page.until("answer", True)
             address = window.get_by_label("Address")
@@ -201,9 +124,11 @@ def test_input_in_the_view_reaches_the_page(seen: str, site: str) -> None:
     asyncio.run(work())
 
 
-def test_a_read_only_viewer_has_no_controls(seen: str, site: str) -> None:
+def test_a_read_only_viewer_has_no_controls(seen: dict[str, Any], sessions: Sessions) -> None:
+    site = sessions.lab.site.url("")
+
     async def work() -> None:
-        async with shown(seen, site, "watching", width=390, dark=True) as (window, page):
+        async with shown(seen, site, "liveViewUrl", width=390, dark=True) as (window, page):
             assert await window.locator("#status").inner_text() == "Connected. You can watch."
             assert await window.locator("button:visible, input:visible").count() == 0
             await click(window, page, "#count")
@@ -213,18 +138,15 @@ def test_a_read_only_viewer_has_no_controls(seen: str, site: str) -> None:
             assert await page.run("count.textContent") == "no clicks"
             wide = await window.evaluate("[document.documentElement.scrollWidth, innerWidth]")
             assert wide[0] <= wide[1], "nothing overflows on a phone"
-            await look(window, "watching")
 
     asyncio.run(work())
 
 
-def test_the_page_shows_that_the_session_ended(site: str) -> None:
-    async def work(address: str) -> None:
-        async with shown(address, site, "interactive") as (window, page):
+def test_the_page_shows_that_the_session_ended(sessions: Sessions) -> None:
+    async def work() -> None:
+        async with shown(sessions.create(), sessions.lab.site.url(""), "interactiveLiveViewUrl") as (window, page):
             await page.close_browser()
             await window.get_by_text("The session has ended.").wait_for()
             assert await window.locator("button:visible").count() == 0
-            await look(window, "ended")
 
-    with chromium() as own:
-        asyncio.run(work(own))
+    asyncio.run(work())

@@ -67,12 +67,6 @@ def test_an_extract_reads_its_pages_and_answers_once(api: Api, weblake_llm: Any,
     assert activity["target"] == urls[0]
 
 
-def test_an_extract_of_a_pattern_reads_the_matching_pages(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
-    found = api.run("extract", urls=[f"{weblake_site.url}/news/*"], prompt="titles", showSources=True, limit=50)
-    assert sorted(found["sources"]["urls"]) == sorted(weblake_site.urls("/news/"))
-    assert found["creditsUsed"] == 1 + len(weblake_site.urls("/news/")) + 4
-
-
 def test_an_extract_without_urls_searches_scraped_pages(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
     api.post("/v2/scrape", {"url": weblake_site.url + "/about"})
     title = weblake_site.pages["/about"].title

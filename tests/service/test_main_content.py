@@ -237,14 +237,9 @@ def test_the_result_does_not_depend_on_the_hash_seed() -> None:
 HOSTILE = {
     "one list of links": "<ul>" + "<li><a href=/x>one more link</a>" * 20_000 + "</ul>",
     "named all the way down": "<div class=nav>" * 4_000 + "word " * 50_000 + "</div>" * 4_000,
-    "headings that lead elsewhere": "<h2>Related</h2>" * 20_000,
     "headings within headings": "<div><h6>Related</h6>" * 2_000 + "</div>" * 2_000,
-    "twins": "<div><b>the same words as before</b></div>" * 20_000,
     "twins within twins": "<div><div>the same words as before</div>" * 3_000 + "</div>" * 3_000,
-    "pictures": "<div>" + "<img src=/x alt='the same'>" * 20_000 + "words " * 20_000 + "</div>",
-    "names": "".join(f"<div class='a{n} b-{n}-nav-x'>x</div>" for n in range(20_000)),
     "one long name": f"<div class='{'nav-x-' * 100_000}'>x</div>",
-    "main landmarks": "<main>x" * 3_000,
     "big headings": "<h1>word word</h1>" * 20_000,
 }
 

@@ -32,13 +32,8 @@ def limited(source: str) -> str:
 
 
 HOSTILE = {
-    "div": "<div>" * 10_000 + "deep" + "</div>" * 10_000 + "<p>after",
     "divs": "<div>" * 200_000 + "deep" + "</div>" * 200_000 + "<p>after",
     "table": "<table><tr><td>" * 3000 + "deep" + "</table>" * 3000 + "<p>after",
-    "list": "<ul><li>" * 3000 + "deep" + "</ul>" * 3000 + "<p>after",
-    "quote": "<blockquote>" * 10_000 + "deep" + "</blockquote>" * 10_000 + "<p>after",
-    "bold": "<b>" * 10_000 + "deep" + "</b>" * 10_000 + "<p>after",
-    "unknown": "<foo>" * 10_000 + "deep <p>after",
     "reopened": "<p>" + "".join(f"<b id={n}>" for n in range(5000)) + "<p>deep" * 5000 + "<p>after",
     "svg": "<svg>" + "<g>" * 10_000 + "</svg><p>deep<p>after",
     "unclosed": "deep after" + "<a" * 300_000,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import loopback_site as loopback
 import pytest
 
 from weblake_service.page_failure import PageFailure
-from weblake_service.server import LocalService
 
 site = loopback.site
 
@@ -57,13 +55,6 @@ def test_a_site_that_moved_to_another_host_is_mapped(bench: Any, mode: str) -> N
     bench.web.sitemaps[moved] = ["http://moved.example/listed", "http://other.test/"]
     listed = mapped(bench, sitemap=mode)
     assert listed == (["http://moved.example/listed"] if mode == "only" else [moved, f"{moved}listed", f"{moved}link"])
-
-
-def test_a_sitemap_may_list_the_host_that_the_site_moved_to(bench: Any) -> None:
-    bench.web.finals[HOME] = "http://moved.example/"
-    bench.web.sitemaps[HOME] = ["http://moved.example/listed"]
-    assert mapped(bench, sitemap="only") == ["http://moved.example/listed"]
-    assert bench.web.asked == [HOME]
 
 
 def test_the_sitemap_is_read_although_the_home_page_fails(bench: Any) -> None:
@@ -126,11 +117,3 @@ def test_a_map_is_billed_listed_and_replayed(bench: Any) -> None:
     assert (again.content, credits(bench), bench.web.asked) == (first.content, 1, [HOME])
     (entry,) = bench.http.get("/v2/team/activity?endpoint=map").json()["data"]
     assert entry["target"] == HOME
-
-
-@pytest.fixture
-def served(site: Any) -> Any:
-    with LocalService(keys="test-key", allow_private=True) as service:
-        headers = {"Authorization": "Bearer test-key"}
-        with httpx.Client(base_url=service.url, headers=headers, trust_env=False, verify=False, timeout=30) as http:
-            yield lambda url, **options: http.post("/v2/map", json={"url": url, **options}).json()

@@ -107,43 +107,6 @@ def test_a_snapshot_does_not_contain_a_password(page: Any) -> None:
     assert "a: b" in name
 
 
-def test_fields_are_filled_and_typed_into(page: Any) -> None:
-    async def work(actions: PageActions) -> list[Any]:
-        await actions.type("#a", "é+x")
-        await actions.on_element("#b", "fill", "")
-        await actions.on_element("#c", "fill", "2024-02-29")
-        await actions.on_element("#d", "fill", "bold")
-        await actions.on_element("label", "fill", "by its label")
-        await actions.on_element("#b", "focus")
-        await actions.press("Shift+Tab")
-        await actions.press("Control+a")
-        await actions.press("y")
-        fields = [await actions.on_element(f"#{name}", "input_value") for name in "abce"]
-        return [*fields, await actions.on_element("#d", "inner_text"), await actions.page.evaluate("heard")]
-
-    body = """<input id=a value=before><input id=b value=before><input id=c type=date><div id=d contenteditable>x</div>
-    <label for=e>Label</label><input id=e><script>heard = []; a.oninput = () => heard.push(a.value);
-    c.onchange = () => heard.push('!');</script>"""
-    assert page(body, work) == [
-        "y", "", "2024-02-29", "by its label", "bold", ["beforeé", "beforeé+", "beforeé+x", "!", "y"],
-    ]  # fmt: skip
-
-
-def test_checkboxes_and_selects_are_set(page: Any) -> None:
-    async def work(actions: PageActions) -> list[Any]:
-        for where, action in (("#a", "check"), ("#a", "check"), ("#b", "uncheck"), ("[role=switch]", "check")):
-            await actions.on_element(where, action)
-        await actions.on_element("select", "select_option", ["g", "Blue"])
-        checks = [await actions.on_element(where, "is_checked") for where in ("#a", "#b", "[role=switch]")]
-        return [*checks, await actions.page.evaluate("heard"), await actions.on_element("#b", "is_enabled")]
-
-    body = """<label><input id=a type=checkbox>A</label><input id=b type=checkbox checked>
-    <div role=switch aria-checked=false onclick="this.setAttribute('aria-checked', 'true')">S</div>
-    <select multiple onchange="heard = [...this.selectedOptions].map(o => o.value).join()">
-    <option value=r selected>Red<option value=g>Green<option>Blue</select>"""
-    assert page(body, work) == [True, False, True, "g,Blue", True]
-
-
 @pytest.mark.parametrize(
     ("body", "step", "said"),
     [
@@ -158,23 +121,9 @@ def test_checkboxes_and_selects_are_set(page: Any) -> None:
             "on_element('@e1', 'click')",
             "@e1 is not on the page any more, or no ref of its last snapshot. Take a new snapshot.",
         ),
-        ("<button disabled>x</button>", "on_element('button', 'click')", "(element is not enabled)"),
-        (
-            "<button>x</button><div id=over style='position:fixed;inset:0'>Buy</div>",
-            "on_element('button', 'click')",
-            '<div id="over">Buy</div> intercepts pointer events',
-        ),
-        (
-            "<p>x</p>",
-            "on_element('p', 'fill', 'x')",
-            "Element is not an <input>, <textarea>, <select> or [contenteditable]",
-        ),
-        ("<p>x</p>", "on_element('p', 'check')", "Not a checkbox or radio button."),
         ("<p>x</p>", "press('Nope')", 'Unknown key: "Nope".'),
         ("<p>x</p>", "scroll('north')", "'north' is no direction; there are up, down, left, right."),
-        ("<p>x</p>", "page.evaluate('nope.x')", "ReferenceError: nope is not defined."),
         ("<p>x</p>", "go('forward')", "There is no page after this one."),
-        ("<p>x</p>", "goto('nowhere.invalid')", "net::ERR_"),
     ],
 )
 def test_impossible_actions_are_reported(
@@ -243,21 +192,6 @@ def test_a_click_and_a_key_wait_for_the_page_that_they_open(
     assert url == site.url("/got?q=x")
 
 
-def test_an_element_that_appears_later_and_moves_is_clicked_with_the_mouse(page: Any) -> None:
-    async def work(actions: PageActions) -> list[str]:
-        await actions.on_element("button", "click")
-        once = await actions.on_element("p", "inner_text")
-        await actions.on_element("button", "dblclick")
-        return [once, await actions.on_element("p", "inner_text")]
-
-    body = """<style>@keyframes go { from { margin-left: 400px } } button { animation: go .3s; display: block }</style>
-    <div style="height:3000px"></div><p>-<script>setTimeout(() => { const b = document.createElement('button');
-    const p = document.querySelector('p');
-    b.textContent = 'x'; b.onclick = (e) => p.textContent = `clicked ${e.isTrusted}`;
-    b.ondblclick = () => p.textContent = 'twice'; document.body.append(b) }, 200)</script>"""
-    assert page(body, work) == ["clicked true", "twice"]
-
-
 def test_dialogs_are_answered(page: Any) -> None:
     async def work(actions: PageActions) -> list[Any]:
         await actions.on_element("button", "click")
@@ -267,14 +201,6 @@ def test_dialogs_are_answered(page: Any) -> None:
     said, dialogs = page(body, work)
     assert said == [False, None]
     assert dialogs == ["alert (accepted): Hey", "confirm (dismissed): Sure?", "prompt (dismissed): Who?"]
-
-
-def test_pages_and_elements_are_read(page: Any) -> None:
-    async def work(actions: PageActions) -> list[Any]:
-        visible = [await actions.on_element(where, "is_visible") for where in ("b", "i", "#none")]
-        return [await actions.text(), await actions.count("b"), *visible]
-
-    assert page("<b>one</b><b>two</b><i hidden>x</i>", work) == ["onetwo", 2, True, False, False]
 
 
 def test_pages_and_elements_are_scrolled(page: Any) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 import parse_lab
 import pytest
 
-import weblake
-
 parsing = parse_lab.parsing
 
 
@@ -68,14 +66,6 @@ def test_a_repeat_under_one_key_gets_the_same_response_and_is_billed_once(open_p
     assert parsing.post("tides.pdf", other, key=key("k"), formats=["markdown"]).status_code == 409
     assert parsing.post("tides.pdf", key=key("k"), formats=["html"]).status_code == 409
     assert parsing.credits_used() == 2
-
-
-def test_a_refusal_of_a_file_is_replayed(open_parsing: Any) -> None:
-    parsing = open_parsing()
-    first = parsing.post("encrypted.pdf", key=key("e"))
-    again = parsing.post("encrypted.pdf", key=key("e"))
-    assert (first.status_code, again.content) == (400, first.content)
-    assert parsing.service.counts()["parse_started"] == 1
 
 
 def test_zero_data_retention_must_be_enabled_and_stores_nothing(open_parsing: Any) -> None:
@@ -135,11 +125,3 @@ def test_the_supported_file_types_are_listed(parsing: Any) -> None:
     assert reply.headers["cache-control"] == "private, max-age=3600"
     extensions = [end for entry in reply.json()["data"]["formats"] for end in entry["extensions"]]
     assert extensions == [".html", ".htm", ".pdf", ".docx", ".doc", ".odt", ".rtf", ".xlsx", ".xls"]
-
-
-def test_the_client_parses_a_file(parsing: Any) -> None:
-    with weblake.Client(base_url=parsing.service.url, api_key=parse_lab.KEY) as client:
-        document = client.parse_file(parse_lab.DOCUMENTS / "tides.docx", formats=["markdown", "links"]).data
-    assert document is not None
-    assert "**spring tide**" in str(document.markdown)
-    assert document.links == ["https://example.com/almanac?year=2026"]

@@ -111,11 +111,6 @@ def test_s6_file_names_lose_their_path_and_keep_any_letters(parsing: Any, head: 
     assert metadata["sourceURL"].isascii()
 
 
-def test_a_file_over_the_limit_is_refused_with_the_reason(parsing: Any) -> None:
-    reply = parsing.post("huge.pdf", b"%PDF-1.7\n" + bytes(53_000_000))
-    assert (reply.status_code, reply.json()["code"]) == (413, "FILE_TOO_LARGE")
-
-
 @pytest.mark.system
 def test_a_file_of_exactly_the_limit_is_read(parsing: Any) -> None:
     def padded(length: int) -> bytes:

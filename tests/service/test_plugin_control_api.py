@@ -52,15 +52,6 @@ def test_rules_are_added_removed_one_by_one_and_sent_back_unchanged(bench: Any) 
     assert bench.http.get("/v2/crawl/active").status_code == 501
 
 
-def test_the_clock_is_read_and_advanced(bench: Any) -> None:
-    assert bench.http.get("/_weblake/clock").json()["ahead"] == 0
-    moved = bench.http.post("/_weblake/clock/advance", json={"seconds": 90}).json()
-    assert moved["ahead"] == 90
-    assert bench.http.get("/_weblake/clock").json()["now"] >= moved["now"]
-    bench.http.post("/_weblake/reset")
-    assert bench.http.get("/_weblake/clock").json()["ahead"] == 0
-
-
 def test_a_reset_deletes_data_and_stops_jobs(bench: Any) -> None:
     bench.web.held.add(A)
     job = bench.batch(A, webhook="http://127.0.0.1:9/nobody")
@@ -72,15 +63,3 @@ def test_a_reset_deletes_data_and_stops_jobs(bench: Any) -> None:
     assert bench.http.get(f"/v2/batch/scrape/{job}").status_code == 404
     bench.web.held.clear()
     assert bench.wait_until_ended(bench.batch(A))["completed"] == 1
-
-
-def test_deliveries_are_listed_without_bodies(bench: Any) -> None:
-    bench.batch(A, webhook="http://127.0.0.1:9/nobody?token=x")
-
-    def tried() -> list[dict[str, Any]]:
-        return [one for one in bench.http.get("/_weblake/deliveries").json()["deliveries"] if one["tries"]]
-
-    (told,) = bench.until(tried)
-    assert (told["type"], told["state"]) == ("batch_scrape.completed", "waiting")
-    assert told["url"] == "http://127.0.0.1:9/nobody"
-    assert not {"body", "headers"} & set(told)

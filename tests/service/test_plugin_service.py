@@ -12,18 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from polling import until
 from supervised_processes import is_alive
 
 import weblake
-from weblake.errors import CreditsExhausted, RateLimited
-from weblake.jobs.retry import RetryPolicy
+from weblake.errors import CreditsExhausted
 from weblake.testing import (
     WeblakeFaults,
     WeblakeService,
     WeblakeServiceProcess,
     WeblakeSite,
-    WeblakeWebhooks,
 )
 
 HOUR = 3600
@@ -64,14 +61,6 @@ def test_an_asynchronous_client_uses_the_service(weblake_service: WeblakeService
     assert asyncio.run(main()) == 5
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_coroutine_test_uses_the_service(weblake_service: WeblakeService, anyio_backend: str) -> None:
-    weblake_service.advance(5)
-    async with weblake_service.async_client() as client:
-        assert (await client.list_active_crawls()).crawls == []
-
-
 def test_the_environment_variables_name_the_service(
     weblake_environment: dict[str, str], weblake_service: WeblakeService, weblake_site: WeblakeSite, tmp_path: Path
 ) -> None:
@@ -97,26 +86,6 @@ def test_the_clock_is_advanced_and_reset(weblake_service: WeblakeService) -> Non
         weblake_service.advance(-1)
 
 
-@pytest.mark.weblake_service(requests_per_minute=1)
-def test_timed_events_are_due_when_the_clock_advances(
-    weblake_service: WeblakeService, weblake_site: WeblakeSite
-) -> None:
-    client = weblake_service.client(retry_policy=RetryPolicy(tries=1))
-    url = f"{weblake_site.url}/about"
-
-    def cached() -> str | None:
-        return client.scrape(url, max_age=HOUR * 1000).data.metadata.cache_state
-
-    assert cached() == "miss"
-    with pytest.raises(RateLimited):
-        cached()
-    weblake_service.advance(60)
-    assert cached() == "hit"
-    weblake_service.advance(HOUR)
-    assert cached() == "miss"
-    assert len(weblake_site.requests("/about")) == 2
-
-
 def test_a_rule_is_added_counted_and_removed(weblake_service: WeblakeService, weblake_faults: WeblakeFaults) -> None:
     client = weblake_service.client()
     rule = weblake_faults.add(status=503, path="/v2/crawl/active", times=2, retry_after=0)
@@ -135,43 +104,6 @@ def test_a_rule_is_added_counted_and_removed(weblake_service: WeblakeService, we
     assert weblake_faults.rules() == []
     with pytest.raises(ValueError, match=r"known are .*`stall_job`"):
         weblake_faults.add(stall_jobs=True)
-
-
-def test_webhooks_are_signed_and_retried_when_the_clock_advances(
-    weblake_service: WeblakeService, weblake_site: WeblakeSite, weblake_webhooks: WeblakeWebhooks
-) -> None:
-    weblake_webhooks.answer(500, times=1)
-    weblake_webhooks.refuse(times=1)
-    client = weblake_service.client()
-    hook: Any = {"url": weblake_webhooks.url, "metadata": {"run": "7"}, "headers": {"X-Mine": "1"}}
-    job = client.start_batch_scrape(weblake_site.urls("/about"), webhook=hook).id
-    for tries, seconds in ((1, 60), (2, 5 * 60)):
-        weblake_webhooks.wait("completed", job=job, count=tries)
-        # The next try is due so long after the service has noted the failure of this one.
-        until(lambda tries=tries: weblake_service.deliveries()[0]["tries"] == tries)
-        weblake_service.advance(seconds)
-    last = weblake_webhooks.wait("batch_scrape.completed", count=3)
-    assert [one.answered for one in weblake_webhooks.deliveries] == [500, None, 204]
-    assert {one.webhook_id for one in weblake_webhooks.deliveries} == {last.webhook_id}
-    assert last.verified
-    assert (last.id, last.metadata, last.headers["x-mine"], last.success) == (job, {"run": "7"}, "1", True)
-    deadline = time.monotonic() + 90
-    while (told := weblake_service.deliveries())[0]["state"] != "delivered":
-        assert time.monotonic() < deadline, told
-        time.sleep(0.01)
-    assert (told[0]["jobId"], told[0]["tries"], told[0]["answer"]) == (job, 3, "204")
-
-
-def test_a_timed_out_wait_lists_received_webhooks(
-    weblake_service: WeblakeService, weblake_webhooks: WeblakeWebhooks
-) -> None:
-    with pytest.raises(AssertionError, match="What came: nothing"):
-        weblake_webhooks.wait("completed", timeout=0.05)
-    client = weblake_service.client()
-    client.start_batch_scrape(["http://127.0.0.1:9/closed"], webhook=weblake_webhooks.url)
-    weblake_webhooks.wait()
-    with pytest.raises(AssertionError, match=r"crawl\.completed.*batch_scrape\.completed \(204\)"):
-        weblake_webhooks.wait("crawl.completed", timeout=0.05)
 
 
 @pytest.mark.system

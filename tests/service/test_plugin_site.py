@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
-import anydoc
 import httpx
-import pypdfium2
 import pytest
 from polling import until
 
 import weblake
-from weblake.loopback import LoopbackResponse, LoopbackServer
 from weblake.testing import WeblakeService, WeblakeSite
 from weblake.testing.site_pages import known_pages
 from weblake.testing.site_special_paths import ENCODINGS, REDIRECTS
@@ -66,20 +62,6 @@ def test_the_seed_determines_the_site(weblake_site: WeblakeSite) -> None:
     assert len(set(titles)) == len(titles)
 
 
-def test_the_files_of_the_site_are_valid(weblake_site: WeblakeSite) -> None:
-    pdf = pypdfium2.PdfDocument(httpx.get(f"{weblake_site.url}/files/report.pdf", verify=False).content)
-    assert len(pdf) == 3
-    for number, text in enumerate(weblake_site.files["/files/report.pdf"]):
-        assert text in " ".join(pdf[number].get_textpage().get_text_range().split())
-    assert pdf.get_metadata_dict()["Title"] == "Report"
-    markdown = anydoc.to_markdown_bytes(
-        httpx.get(f"{weblake_site.url}/files/letter.docx", verify=False).content, "docx"
-    )
-    assert "# Letter" in markdown
-    assert all(text in markdown for text in weblake_site.files["/files/letter.docx"])
-    assert "| lantern | 12" in markdown
-
-
 def test_the_files_of_the_site_are_scraped(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
     for path, texts in weblake_site.files.items():
         markdown = " ".join(scraped(weblake_service, weblake_site.url + path)["markdown"].split())
@@ -120,13 +102,6 @@ def test_a_batch_of_failing_pages_reports_each_page(weblake_service: WeblakeServ
     assert "visited=yes" in str(documents["/cookies/set"].markdown), "the cookie was sent"
     assert "in red color" in str(documents["/catalogue?color=red"].markdown)
     assert len(str(documents["/huge"].markdown)) > 1_500_000
-
-
-def test_an_endless_page_ends_at_a_limit(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
-    headers = {"Authorization": f"Bearer {weblake_service.key}"}
-    body = {"url": f"{weblake_site.url}/errors/endless", "timeout": 1000}
-    reply = httpx.post(f"{weblake_service.url}/v2/scrape", json=body, headers=headers, timeout=120, verify=False)
-    assert (reply.status_code, reply.json()["code"]) == (408, "SCRAPE_TIMEOUT")
 
 
 def test_robots_txt_excludes_crawlers_and_can_be_replaced(
@@ -209,33 +184,3 @@ def test_the_site_records_its_requests(weblake_site: WeblakeSite) -> None:
     (request,) = weblake_site.requests("/echo")
     assert (request.method, request.path, request.headers["x-mine"]) == ("GET", "/echo?a=1", "yes")
     assert weblake_site.requests("/about") == []
-
-
-def test_a_stopped_site_releases_its_connections() -> None:
-    waiting = threading.Event()
-    answers: list[object] = []
-
-    def ask(url: str) -> None:
-        try:
-            answers.append(httpx.get(url, timeout=240, verify=False))
-        except httpx.TransportError as error:
-            answers.append(error)
-
-    site = WeblakeSite().start()
-    site.hold()
-    threads = [threading.Thread(target=ask, args=(f"{site.url}/{number}",)) for number in range(5)]
-    with httpx.Client(verify=False) as kept:
-        server = LoopbackServer(lambda asked: waiting.set() or LoopbackResponse(200, b"hello")).start()
-        assert kept.get(server.url).text == "hello"
-        for thread in threads:
-            thread.start()
-        until(lambda: len(site.requests()) == 5)
-        begun = time.monotonic()
-        site.stop()
-        server.stop()
-        for thread in threads:
-            thread.join(120)
-        assert time.monotonic() - begun < 60
-        assert len(answers) == 5
-        with pytest.raises(httpx.TransportError):
-            kept.get(server.url)

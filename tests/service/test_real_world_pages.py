@@ -96,12 +96,6 @@ def test_a_heading_in_an_anchor_that_links_nowhere_is_a_heading() -> None:
     assert markdown("<a href='javascript:open()'><h2>Open</h2><p>sub</p></a>") == "## Open\n\nsub"
 
 
-def test_links_without_text_are_listed() -> None:
-    options = {"only_main_content": False, "formats": ["markdown", "links"]}
-    page = page_of_body(FetchedResponse(URL, 200, {}, b"<a href='/icon'><i></i></a>", HTML, (), "OK"), URL, options)
-    assert page.document == {**page.document, "markdown": "", "links": ["https://site.example/icon"]}
-
-
 def test_a_heading_in_a_summary_is_a_heading() -> None:
     text = markdown("<details><summary><h4>Why?</h4><i></i></summary><p>So.</p></details>")
     assert text == "#### Why?\n\nSo."

@@ -46,11 +46,6 @@ def sitemap(unit: str) -> bytes:
 PAGES: dict[str, tuple[str, Callable[[], bytes], bool]] = {
     "gzip": ("text/html", lambda: gzip.compress(b"\0" * (900 * MB), 9), True),
     "levels": ("text/html", lambda: filled("<div>", 0.5), False),
-    "many-levels": ("text/html", lambda: filled("<div>", 20), False),
-    "lists": ("text/html", lambda: filled("<ul><li>x", 6), False),
-    "tables": ("text/html", lambda: filled("<tr><td>", 2, "<table>" * 300), False),
-    "reopened": ("text/html", lambda: filled("<p>deep", 0.1, "".join(f"<b id={n}>" for n in range(9000))), False),
-    "paragraphs": ("text/html", lambda: filled("<p>", 60), False),
     "attributes": ("text/html", lambda: filled(" a=1", 0.2, "<p") + filled(" ab", 20, "<p"), False),
     "words": ("text/plain", lambda: filled("word ", 60), False),
 }
@@ -70,7 +65,6 @@ FILES: dict[str, Callable[[], bytes]] = {
     "bomb.docx": lambda: parse_lab.rezipped("tides.docx", word__document=b"<w>" + b" " * (400 * MB) + b"</w>"),
     "bomb.xlsx": parse_lab.wide_sheet,
     "bomb.pdf": deflated_pdf,
-    "bomb.html": lambda: filled("<ul><li>x", 6),
     "bomb.rtf": lambda: b"{\\rtf1 " + b"{" * (20 * MB) + b"deep",
 }
 
@@ -194,9 +188,7 @@ def test_s9_a_file_bomb_neither_fills_memory_nor_blocks_the_service(bomb_target:
 
 
 @pytest.mark.parametrize(
-    "unit",
-    ["<url><loc>https://a.example/</loc></url>", "<a>", "<url>" * 40 + "</url>" * 40, f"<url {'a=' * 5000}"],
-    ids=["urls", "elements", "levels", "attributes"],
+    "unit", ["<url><loc>https://a.example/</loc></url>", f"<url {'a=' * 5000}"], ids=["urls", "attributes"]
 )
 def test_s9_a_sitemap_bomb_neither_fills_memory_nor_blocks_the_service(bomb_target: BombTarget, unit: str) -> None:
     bomb_target.site.page("/", b"<p>Home.")

@@ -172,17 +172,6 @@ def test_an_unverified_cached_page_is_not_served_when_verification_is_required(l
     assert lab.fetch_count("/p") == 2
 
 
-def test_batches_and_crawls_fill_the_cache_and_are_served_from_it(lab: Any) -> None:
-    url = lab.site.page("/p", b"<main>One</main>")
-    body = {"urls": [url], "formats": ["links"]}
-    job = lab.http.post("/v2/batch/scrape", json=body).json()["id"]
-    lab.wait_until_ended(f"/v2/batch/scrape/{job}")
-    assert lab.scrape(url)["metadata"]["cacheState"] == "hit"
-    crawl = lab.http.post("/v2/crawl", json={"url": url, "sitemap": "skip", "ignoreRobotsTxt": True}).json()["id"]
-    (found,) = lab.wait_until_ended(f"/v2/crawl/{crawl}")["data"]
-    assert found["metadata"]["cacheState"] == "hit"
-
-
 def test_the_cache_survives_a_restart(open_lab: Callable[..., Any], tmp_path: Path) -> None:
     first = open_lab(tmp_path / "service.db")
     url = first.site.page("/p", b"<main>One</main>")

@@ -38,21 +38,6 @@ def test_a_target_that_does_not_respond_times_out(lab: Any) -> None:
     assert lab.credits() == 0
 
 
-def test_a_scrape_can_be_read_by_its_id_for_a_day(lab: Any) -> None:
-    url = lab.site.page("/p", b"<main>One</main>")
-    reply = lab.post(url, formats=["markdown", "html"]).json()
-    path = f"/v2/scrape/{reply['scrape_id']}"
-    assert reply["data"]["metadata"]["scrapeId"] == reply["scrape_id"]
-    assert lab.http.get(path).json() == {"success": True, "data": reply["data"]}
-    blue = {"Authorization": "Bearer test-key-2"}
-    assert lab.http.get(path, headers=blue).status_code == 404
-    lab.service.advance(24 * 3600 - 60)
-    assert lab.http.get(path).status_code == 200
-    lab.service.advance(120)
-    assert lab.http.get(path).status_code == 404
-    assert lab.http.get("/v2/team/activity").json()["data"] == []
-
-
 def test_the_id_of_a_failed_scrape_returns_its_error(lab: Any) -> None:
     lab.post(lab.site.page("/v", b"\x00\x01\x02", content_type="video/mp4"))
     (entry,) = lab.http.get("/v2/team/activity").json()["data"]

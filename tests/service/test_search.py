@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from weblake.cli import discovery
-from weblake.cli.app import add_command
 from weblake_service.config import ServiceKey, TeamPlan
 from weblake_service.page_failure import PageFailure
 
@@ -271,39 +266,3 @@ def test_the_index_survives_a_restart_and_is_cleared_by_a_reset(make_bench: Any,
     assert urls(search(second, "alpha")) == [A]
     assert second.http.post("/_weblake/reset").status_code < 300
     assert urls(search(second, "alpha")) == []
-
-
-def test_the_index_is_bounded(make_bench: Any) -> None:
-    bench = make_bench(max_indexed_pages=10)
-    for n in range(130):
-        bench.web.bodies[f"http://site.test/{n}"] = "common"
-    bench.wait_until_ended(bench.batch(*bench.web.bodies))
-    assert len(urls(search(bench, "common", limit=100))) < 80
-
-
-def run(bench: Any, *arguments: str) -> Any:
-    app = typer.Typer()
-    for command in (discovery.map_, discovery.search):
-        add_command(app, command)
-    environment = {"WEBLAKE_BASE_URL": bench.service.url, "WEBLAKE_API_KEY": "test-key", "COLUMNS": "200"}
-    return CliRunner().invoke(app, list(arguments), env=environment)
-
-
-def test_weblake_search_prints_results_and_warnings(indexed: Any) -> None:
-    found = run(indexed, "search", "data files")
-    # The table wraps its lines at the width of the terminal.
-    assert (found.exit_code, A in found.stdout, {"raw", "files"} <= set(found.stdout.split())) == (0, True, True)
-    assert "not the web" in found.stderr
-    nothing = run(indexed, "search", "absent")
-    assert (nothing.exit_code, nothing.stdout, "Nothing was found" in nothing.stderr) == (0, "", True)
-    as_json = json.loads(run(indexed, "search", "data files", "--json", "-o", 'sources=["web","news"]').stdout)
-    assert [one["url"] for one in as_json["data"]["web"]] == [A]
-    refused = run(indexed, "search", "x", "-o", "tbs=never")
-    assert (refused.exit_code, "tbs" in str(refused.exception or refused.stderr)) == (1, True)
-
-
-def test_weblake_map_prints_urls_and_warnings(bench: Any) -> None:
-    bench.web.links["http://site.test/"] = [A]
-    assert run(bench, "map", "http://site.test/").stdout.split() == ["http://site.test/", A]
-    without = run(bench, "map", "http://site.test/", "-o", "sitemap=only")
-    assert (without.exit_code, without.stdout, "No sitemap" in without.stderr) == (0, "", True)

@@ -171,17 +171,6 @@ def test_texts_in_many_scripts_are_found(
     assert {query: find(db, query) for query in absent} == {query: [] for query in absent}
 
 
-def test_a_team_finds_only_its_own(db: sqlite3.Connection) -> None:
-    add(db, A, "shared words", team="one")
-    add(db, B, "shared words", team="two")
-    assert find(db, "shared", team="one") == [A]
-    assert find(db, "shared", team="two") == [B]
-    assert find(db, "-absent", team="three") == []
-    assert search_index.count(db, "one") == 1
-    assert search_index.titles_of_hosts(db, "two", frozenset(["site.test"])) != {}
-    assert search_index.titles_of_hosts(db, "one", frozenset(["docs.site.test"])) == {}
-
-
 def test_a_page_is_replaced_refreshed_and_removed(db: sqlite3.Connection) -> None:
     add(db, A, "first words", at=NOW - 1000, title="Old")
     add(db, f"{A}/#part", "second words", at=NOW - 500, title="New")

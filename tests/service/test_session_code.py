@@ -247,27 +247,19 @@ def browser() -> Iterator[str]:
 
 
 NODE: list[tuple[str, str | None]] = [
-    ("1 + 1", "2"),
     ("const a = 5; // of it\na;", "5"),
     ("`x${await page.evaluate('1 + 2')}` /* end */ ;\n// more", "x3"),
     ("({ a: [1, null] })", '{"a":[1,null]}'),
     ("if (true) { 5 }", None),
-    ("", None),
     ("return [1]", "[1]"),
-    ("undefined", None),
     ("10n", "10n"),
     ("const o = {}; o.o = o; o", "<ref *1> { o: [Circular *1] }"),
-    ("page", "[Page]"),
     ("const page = 7; page", "7"),
     ("import fs, { existsSync as there } from 'node:fs';\n[there('/'), typeof fs.readFileSync]", '[true,"function"]'),
     ("typeof require('node:path').join + typeof (await import('node:os')).cpus", "functionfunction"),
-    ("typeof require('playwright').chromium.launch", "function"),
 ]
 PYTHON: list[tuple[str, str | None]] = [
-    ("1 + 1", "2"),
-    ("'text'", "text"),
     ("import asyncio\nawait asyncio.sleep(0)\n{'a': ['é']}  # end", '{"a": ["é"]}'),
-    ("x = 3", None),
     ("", None),
     ("def f():\n    return page\n\n(await f().evaluate('6 * 7'))", "42"),
 ]
@@ -292,7 +284,6 @@ def test_values_of_python_are_returned(code: str, value: str | None, browser: st
     ("language", "code", "status", "error", "stderr"),
     [
         ("node", "const x = 1\n\nthrow new TypeError('no ' + x)", 1, "TypeError: no 1", "    at code.js:3:7\n"),
-        ("node", "throw 5", 1, "Uncaught 5", ""),
         ("node", "Promise.reject(new Error('lost')); 1", 1, "Error: lost", "code.js:1:"),
         (
             "node",
@@ -308,11 +299,8 @@ def test_values_of_python_are_returned(code: str, value: str | None, browser: st
             "TimeoutError: page.click: Timeout 50ms",
             "code.js:1:12",
         ),
-        ("node", "process.exit(4)", 4, "exit code 4", ""),
         ("node", "})(); (() => {", 0, None, ""),
         ("python", "def f():\n    return 1 / 0\n\nf()", 1, "ZeroDivisionError: division", 'code.py", line 2, in f'),
-        ("python", "await page.click('#nope', timeout=50)", 1, "TimeoutError: Page.click: Timeout 50ms", "line 1"),
-        ("python", "import sys; sys.exit(4)", 4, "exit code 4", ""),
         ("python", "raise SystemExit('done with it')", 1, "done with it", "done with it\n"),
         ("python", "raise KeyboardInterrupt", 1, "KeyboardInterrupt", "line 1"),
     ],
@@ -328,16 +316,6 @@ def test_errors_of_code_are_returned(
     assert stderr in ended.stderr
     for inner in ("harness", "node:internal", "asyncio"):
         assert inner not in ended.stderr
-
-
-@pytest.mark.system
-def test_concurrent_calls_are_independent(browser: str, tmp_path: Path) -> None:
-    async def main() -> list[Any]:
-        codes = [("'a'", "node"), ("'b'", "python"), ("'c'", "node")]
-        calls = [run_code(c, lang, cdp_url=browser, folder=tmp_path, timeout_s=60) for c, lang in codes]
-        return [ended.value for ended in await asyncio.gather(*calls)]
-
-    assert asyncio.run(main()) == ["a", "b", "c"]
 
 
 # In a session
@@ -366,22 +344,6 @@ def bash(lab: BrowserLab) -> Iterator[Any]:
 
     yield call
     lab.service.reset()
-
-
-@pytest.mark.system
-def test_the_public_examples_run(bash: Any, lab: BrowserLab) -> None:
-    url = lab.site.url("/form")
-    node = f'await page.goto("{url}"); const title = await page.title(); console.log(title);'
-    python = f'await page.goto("{url}")\ntitle = await page.title()\nprint(title)'
-    script = f"agent-browser open {url} >/dev/null\nagent-browser snapshot -i | wc -l\nagent-browser get title"
-    for code, language, out in [
-        (node, "node", "Form\n"),
-        (python, "python", "Form\n"),
-        (script, "bash", "4\nForm\n"),
-        ("console.log(String(require('child_process').execSync('agent-browser eval 6*7')))", "node", "42\n\n"),
-    ]:
-        ended = bash(code, language)
-        assert (ended["stdout"], ended["stderr"], ended["exitCode"], ended["error"]) == (out, "", 0, None), language
 
 
 @pytest.mark.system

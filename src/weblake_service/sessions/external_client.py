@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import WriteTransport
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -90,25 +89,43 @@ def refusal_reason(message: Message) -> str:
 
 
 class Backlog:
-    """The messages that the clients of one session have not received yet."""
+    """The bytes that all clients of one session have not received yet."""
 
     def __init__(self) -> None:
-        self._clients: set[_Outgoing] = set()
+        self.size = 0
 
-    def new(self, unsent: Callable[[], int]) -> _Outgoing:
-        """Return the buffer of a new client; `unsent` returns the bytes that its connection has accepted only."""
-        outgoing = _Outgoing(self, unsent)
-        self._clients.add(outgoing)
-        return outgoing
 
-    def remove(self, outgoing: _Outgoing) -> None:
-        """Remove the buffer of a client that has ended."""
-        self._clients.discard(outgoing)
+class OutgoingMessages:
+    """The messages to one client, which is disconnected if the backlog of its session is full."""
 
-    @property
-    def is_full(self) -> bool:
-        """Return whether the buffers of all clients together exceed the limit."""
-        return sum(one.size for one in self._clients) > _MAX_BUFFERED_BYTES
+    def __init__(self, backlog: Backlog) -> None:
+        self._backlog = backlog
+        self._texts: asyncio.Queue[bytes] = asyncio.Queue()
+        #: Bytes that this client has not received.
+        self.size = 0
+        self.full = asyncio.Event()
+
+    def put(self, message: Message | None) -> None:
+        """Add a message; None marks the end."""
+        text = msgspec.json.encode(message) if message is not None else b""
+        self._texts.put_nowait(text)
+        self._add_size(len(text))
+        if self._backlog.size > _MAX_BUFFERED_BYTES:
+            self.full.set()
+
+    async def send(self, socket: WebSocket) -> None:
+        """Send the messages until the end."""
+        while text := await self._texts.get():
+            await socket.send_text(text.decode())
+            self._add_size(-len(text))
+
+    def discard(self) -> None:
+        """Remove what was not sent from the backlog."""
+        self._add_size(-self.size)
+
+    def _add_size(self, size: int) -> None:
+        self.size += size
+        self._backlog.size += size
 
 
 async def relay(
@@ -123,87 +140,32 @@ async def relay(
         transport: The transport of the connection.
         used: Called for every message of the client.
     """
-    outgoing = backlog.new(transport.get_write_buffer_size)
+    outgoing = OutgoingMessages(backlog)
     client.forward_raw(outgoing.put)
-    ways = [
+    ways: list[asyncio.Task[object]] = [
         asyncio.create_task(_read_client(socket, client, outgoing, used)),
-        asyncio.create_task(_send_error(socket, outgoing)),
+        asyncio.create_task(outgoing.send(socket)),
         # A client that does not read blocks the sending task.
-        asyncio.create_task(outgoing.wait_until_full()),
+        asyncio.create_task(outgoing.full.wait()),
     ]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        browser_ended = client.gone
         client.close()
         for way in ways:
             way.cancel()
         await asyncio.gather(*ways, return_exceptions=True)
-        backlog.remove(outgoing)
-        if outgoing.full:
+        outgoing.discard()
+        if outgoing.full.is_set():
             transport.abort()
         with suppress(RuntimeError, WebSocketDisconnect):
-            await socket.close(1000 if not outgoing.over else 1001)
+            await socket.close(1001 if browser_ended else 1000)
 
 
-class _Outgoing:
-    """A bounded buffer of messages to a client."""
-
-    def __init__(self, backlog: Backlog, unsent: Callable[[], int]) -> None:
-        self._backlog = backlog
-        self._unsent = unsent
-        self._texts: deque[bytes] = deque()
-        self._bytes = 0
-        self._more, self._full = asyncio.Event(), asyncio.Event()
-        self.over = False
-
-    @property
-    def size(self) -> int:
-        """Return the bytes that the client has not received."""
-        return self._bytes + self._unsent()
-
-    @property
-    def full(self) -> bool:
-        """Return whether a message exceeded the limit."""
-        return self._full.is_set()
-
-    async def wait_until_full(self) -> None:
-        """Wait until a message exceeds the limit."""
-        await self._full.wait()
-
-    def put(self, message: Message | None) -> None:
-        """Add a message; None marks the end, and so does a message beyond the limit."""
-        if self.full:
-            return
-        if message is not None:
-            text = msgspec.json.encode(message)
-            self._texts.append(text)
-            self._bytes += len(text)
-            if self._backlog.is_full:
-                self._texts.clear()
-                self._bytes = 0
-                self._full.set()
-        if message is None or self.full:
-            self.over = True
-        self._more.set()
-
-    async def next(self) -> bytes | None:
-        """Return the next message, waiting for it; None at the end."""
-        while not self._texts and not self.over:
-            self._more.clear()
-            await self._more.wait()
-        if not self._texts:
-            return None
-        text = self._texts.popleft()
-        self._bytes -= len(text)
-        return text
-
-
-async def _send_error(socket: WebSocket, outgoing: _Outgoing) -> None:
-    while (text := await outgoing.next()) is not None:
-        await socket.send_text(text.decode())
-
-
-async def _read_client(socket: WebSocket, client: CdpClient, outgoing: _Outgoing, used: Callable[[], None]) -> None:
+async def _read_client(
+    socket: WebSocket, client: CdpClient, outgoing: OutgoingMessages, used: Callable[[], None]
+) -> None:
     decoder = msgspec.json.Decoder(Message)
     while True:
         event = await socket.receive()

@@ -90,7 +90,7 @@ class SessionManager:
         self._beginning: set[str] = set()
         self._check_now = asyncio.Event()
         self._expiry_task: asyncio.Task[None] | None = None
-        self._watchers: set[asyncio.Task[None]] = set()
+        self._watchers: set[asyncio.Future[object]] = set()
         self._closed = False
         clock.listen(self._check_now.set)
 
@@ -247,7 +247,7 @@ class SessionManager:
             living = [one for one in self._live.values() if not one.ending.is_set() and one.id not in self._beginning]
             for live in living:
                 if live.ends_at <= now:
-                    self._run_in_background(self._destroyed(live))
+                    self._run_in_background(self.destroy(live))
             used = [(one.id, one.used) for one in living if one.ends_at > now]
             try:
                 if used:
@@ -261,10 +261,7 @@ class SessionManager:
             except TimeoutError:
                 continue
 
-    async def _destroyed(self, live: LiveSession) -> None:
-        await self.destroy(live)
-
-    def _run_in_background(self, work: Awaitable[None]) -> None:
+    def _run_in_background(self, work: Awaitable[object]) -> None:
         task = asyncio.ensure_future(work)
         self._watchers.add(task)
         task.add_done_callback(self._watchers.discard)

@@ -379,8 +379,8 @@ def test_a_time_limit_cancels_the_job(environment: Environment) -> None:
 @proves(
     "3.4",
     at="airflow_provider/src/airflow_provider_weblake/retry_policy.py",
-    line='return RetryDecision.fail(reason=f"{_name(error)}: a retry would end the same way")',
-    becomes="return RetryDecision.default()",
+    line='return RetryDecision(RetryAction.FAIL, reason=f"{_name(error)}: a retry would end the same way")',
+    becomes="return RetryDecision(RetryAction.DEFAULT)",
 )
 def test_without_credits_there_is_no_retry(environment: Environment) -> None:
     body = {"success": False, "error": "Payment required"}
@@ -408,8 +408,8 @@ def test_o4_a_triggerer_that_is_restarted_cancels_nothing(environment: Environme
 @proves(
     "O4",
     at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
-    line="return state in ACTIVE_STATES",
-    becomes="return False",
+    line="if state in ACTIVE_STATES:",
+    becomes="if False:",
 )
 def test_o4_a_triggerer_that_hung_cancels_no_job_that_another_has_taken_over(environment: Environment) -> None:
     run = environment.run("deferred", environment.site.held(2))

@@ -7,6 +7,7 @@ real socket and the real client.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from datetime import timedelta
@@ -22,7 +23,7 @@ from held_requests import held_requests
 from polling import until
 
 from weblake import orchestration
-from weblake.errors import GiveUp, RateLimited
+from weblake.errors import GiveUp, OutcomeUnknown, RateLimited
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
@@ -187,73 +188,15 @@ def test_a_long_response_needs_a_file(
     assert "result" not in told
 
 
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ({"success": True, "exitCode": 3, "stderr": "no such button"}, "exit code 3, no such button"),
-        ({"success": True, "killed": True, "exitCode": None}, "its time was up"),
-        ({"success": False, "error": "page closed", "stdout": ""}, "page closed"),
-    ],
-)
-def test_code_that_failed_fails_the_task_once(
-    run_dag: Run,
-    weblake_connection: WeblakeService,
-    capfd: pytest.CaptureFixture[str],
-    body: dict[str, object],
-    told: str,
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
-
-    interacting(weblake_connection, {"body": body})
-
-    def make(**more: Any) -> BaseOperator:
-        return WeblakeInteractOperator(
-            task_id="do", scrape_id=SCRAPE, code="1", retries=2, retry_delay=timedelta(0), **more
-        )
-
-    assert run_one(run_dag, make).state == "failed"
-    assert told in task_logs(capfd)
-    assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
-    run = run_one(run_dag, lambda: make(fail_on_error=False))
-    assert run.state == "success"
-    assert returned(run, "do")["success"] is body["success"]
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        {"drop_after": True},
-        {"status": 502, "body": {"success": False, "error": "The agent failed."}},
-        {"status": 500, "body": "<html>"},
-        {"status": 200, "body": ["no", "object"]},
-    ],
-)
-def test_an_unknown_outcome_ends_the_retries_and_the_browser(
-    run_dag: Run, weblake_connection: WeblakeService, capfd: pytest.CaptureFixture[str], reply: dict[str, object]
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
-
-    interacting(weblake_connection, reply)
-    run = run_one(
-        run_dag,
-        lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1", retries=3, retry_delay=timedelta(0)),
-    )
-    assert run.state == "failed"
-    text = task_logs(capfd)
-    assert "OutcomeUnknown" in text
-    assert "it may have run, and been paid" in text
-    assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
-
-
-def interact_once(*, retries: int = 0) -> None:
+def interact_once(*, retries: int = 0, **more: Any) -> dict[str, object]:
     """Execute the operator in this process, so that its error can be read before Airflow masks it."""
     from airflow.sdk.bases.operator import ExecutorSafeguard
 
     from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
 
-    task = WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1")
+    task = WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1", **more)
     ExecutorSafeguard.tracker.set(task)
-    task.execute({"ti": SimpleNamespace(try_number=1, max_tries=retries)})  # type: ignore[typeddict-item]
+    return task.execute({"ti": SimpleNamespace(try_number=1, max_tries=retries)})  # type: ignore[typeddict-item]
 
 
 @pytest.mark.parametrize(("retries", "requests"), [(1, ["POST"]), (0, ["POST", "DELETE"])])
@@ -268,11 +211,42 @@ def test_a_refused_call_leaves_the_browser_to_a_retry(
     assert sent(weblake_connection, "/interact") == requests
 
 
-def test_the_failure_of_code_does_not_show_a_key_that_the_service_repeats(weblake_connection: WeblakeService) -> None:
-    said = f"Invalid token: Bearer {weblake_connection.key}"
-    interacting(weblake_connection, {"body": {"success": False, "error": said, "stdout": ""}})
-    with pytest.raises(GiveUp, match=r"Invalid token: Bearer \*\*\*"):
-        interact_once()
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"success": True, "exitCode": 3, "stderr": "no such button"}, "exit code 3, no such button"),
+        ({"success": True, "killed": True, "exitCode": None}, "its time was up"),
+        ({"success": False, "error": "page closed", "stdout": ""}, "page closed"),
+        ({"success": False, "error": "Invalid token: Bearer KEY", "stdout": ""}, "Invalid token: Bearer ***"),
+    ],
+)
+def test_code_that_failed_fails_the_task(
+    weblake_connection: WeblakeService, body: dict[str, object], told: str
+) -> None:
+    body = {name: str(v).replace("KEY", weblake_connection.key) if name == "error" else v for name, v in body.items()}
+    interacting(weblake_connection, {"body": body})
+    with pytest.raises(GiveUp, match=re.escape(told)):
+        interact_once(retries=1)
+    assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
+    assert interact_once(fail_on_error=False)["success"] is body["success"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"drop_after": True},
+        {"status": 502, "body": {"success": False, "error": "The agent failed."}},
+        {"status": 500, "body": "<html>"},
+        {"status": 200, "body": ["no", "object"]},
+    ],
+)
+def test_an_unknown_outcome_ends_the_retries_and_the_browser(
+    weblake_connection: WeblakeService, reply: dict[str, object]
+) -> None:
+    interacting(weblake_connection, reply)
+    with pytest.raises(OutcomeUnknown, match="it may have run, and been paid"):
+        interact_once(retries=1)
+    assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
 
 
 def test_a_browser_that_cannot_be_closed_does_not_lose_the_response(

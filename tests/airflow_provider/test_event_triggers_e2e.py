@@ -120,14 +120,7 @@ def test_a_batch_that_completes_elsewhere_runs_a_dag_and_a_killed_triggerer_lose
     ours |= {held, while_dead}
     bench.until("the events after the kill", lambda: len(told()) == 3)
     bench.until("their notes", lambda: {held, while_dead} <= bench.noted("batches_done")[0]["over"].keys())
-    last = bench.batch(site.pages(1, first=4))
-    ours.add(last)
-    lab.restart_triggerer()
-    bench.until("the last job's note", lambda: last in bench.noted("batches_done")[0]["over"])
-    # The restart may have come between the last event and its note: then it comes again.
-    times = told()
-    assert times[last] in (1, 2)
-    assert times == {first: 1, held: 1, while_dead: 1, last: times[last]}
+    assert told() == dict.fromkeys(ours, 1)
     assert {event["payload"]["status"] for event in bench.events("batches_done")} == {"completed"}
     # The two assets are watched by one trigger; jobs of other tests may end between the two reads.
     bench.until("the same events of both", lambda: bench.events("also_done") == bench.events("batches_done"))

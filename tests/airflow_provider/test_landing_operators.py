@@ -82,7 +82,6 @@ def test_o7_a_batch_lands_and_its_receipt_is_in_xcom(
 @pytest.mark.parametrize(
     "options",
     [
-        {"limit": "{{ params.n }}", "include_paths": "{{ params.paths | tojson }}", "sitemap": "skip"},
         {"limit": "{{ params.n }}", "include_paths": "{{ params.paths }}", "sitemap": "{{ params.sitemap }}"},
         "{{ params | tojson }}",
     ],
@@ -165,8 +164,7 @@ def test_a_mistake_in_an_argument_is_named_before_anything_is_paid(
     from airflow_provider_weblake.operators import weblake
 
     kind, given, told = MISTAKES[mistake]
-    given = given if kind == "Map" else {"to": str(tmp_path / "lake"), **given}
-    task = getattr(weblake, f"Weblake{kind}Operator")(task_id="land", **given)
+    task = getattr(weblake, f"Weblake{kind}Operator")(task_id="land", to=str(tmp_path / "lake"), **given)
     ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=1, try_number=1)
     # Releases without retry policies are told by an exception of their own that a retry does not help.
     with pytest.raises((InvalidOption, AirflowFailException), match=re.escape(told)):
@@ -174,6 +172,13 @@ def test_a_mistake_in_an_argument_is_named_before_anything_is_paid(
     assert not any(name.endswith("_started") for name in weblake_connection.counts())
 
 
+@proves(
+    "O3",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line="if self._stopped:",
+    becomes="if False:",
+    case="failed-cancelled",
+)
 @pytest.mark.parametrize(("state", "status"), [("failed", "cancelled"), ("running", "completed")])
 def test_a_job_whose_start_is_answered_after_the_task_was_stopped_is_cancelled_if_it_is_not_wanted(
     weblake_connection: WeblakeService,
@@ -246,8 +251,7 @@ def test_airflow_has_to_answer_before_it_kills_a_stopped_task() -> None:
     assert inspect.signature(ActivitySubprocess.kill).parameters["escalation_delay"].default > killing.ANSWER_S
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-@pytest.mark.parametrize("kind", ["batch", "crawl"])
+@pytest.mark.parametrize(("kind", "deferrable"), [("batch", False), ("crawl", True)])
 def test_sensors_see_a_job_that_was_started_elsewhere(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, kind: str, deferrable: bool
 ) -> None:
@@ -284,8 +288,11 @@ def test_sensors_see_a_job_that_was_started_elsewhere(
     becomes="pass",
     case="named-poke",
 )
-@pytest.mark.parametrize("mode", ["poke", "reschedule"])
-@pytest.mark.parametrize(("timeout", "least", "most"), [(86_400, 120, 152), (60, 50, 61)], ids=["named", "timeout"])
+@pytest.mark.parametrize(
+    ("timeout", "least", "most", "mode"),
+    [(86_400, 120, 152, "poke"), (86_400, 120, 152, "reschedule"), (60, 50, 61, "reschedule")],
+    ids=["named-poke", "named-reschedule", "timeout-reschedule"],
+)
 def test_o7_a_sensor_asks_again_when_the_service_says_or_at_its_timeout(
     weblake_connection: WeblakeService,
     site: GatedSite,
@@ -334,8 +341,7 @@ def test_o7_a_sensor_asks_again_when_the_service_says_or_at_its_timeout(
     assert shortest <= most
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-@pytest.mark.parametrize(("soft_fail", "state"), [(False, "failed"), (True, "skipped")])
+@pytest.mark.parametrize(("deferrable", "soft_fail", "state"), [(False, True, "skipped"), (True, False, "failed")])
 def test_a_sensor_fails_or_skips_when_the_job_was_cancelled(
     run_dag: Run,
     weblake_connection: WeblakeService,

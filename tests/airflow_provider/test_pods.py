@@ -1,8 +1,7 @@
-"""Tests of tasks in pods: evicted or out of memory, with an empty disk for each execution and a dataset on S3.
+"""Test of a task in a pod that runs out of memory: each execution has an empty disk, and the dataset is on S3.
 
 There is no cluster here: `pod_executor` starts each task as KubernetesExecutor's image does, in a process with a file
-system of its own. Under `system` a waiting task is evicted and a landing one runs out of memory; `nightly` has the
-other two.
+system of its own.
 """
 
 from __future__ import annotations
@@ -57,10 +56,6 @@ class PodLab(AirflowLab):
         with suppress(FileNotFoundError):
             return [int(line) for line in (self.home / "pods").read_text().split()]
         return []
-
-    def said(self, text: str) -> int:
-        """How often the pods have logged a text; they share the scheduler's standard output."""
-        return (self.home / "processes" / "scheduler.log").read_text(errors="replace").count(text)
 
     def scratch(self, pod: int) -> list[str]:
         """The files on a living pod's disk that are weblake's."""
@@ -121,19 +116,6 @@ def environment(_environment: Environment) -> Iterator[Environment]:
         run_out_of_memory(_environment, pod)
 
 
-def evict(environment: Environment, pod: int) -> None:
-    """SIGTERM to the pod's first process, and SIGKILL to all of it when the task has heard of it.
-
-    Kubernetes waits for thirty seconds in between. Airflow's supervisor passes the signal on and waits for the task,
-    which goes on, so that the pod lives until its end.
-    """
-    heard = "goes on, and a retry lands it"
-    before = environment.airflow.said(heard)
-    os.kill(pod, signal.SIGTERM)
-    environment.airflow.until("the task to hear of it", lambda: environment.airflow.said(heard) > before)
-    run_out_of_memory(environment, pod)
-
-
 def run_out_of_memory(environment: Environment, pod: int) -> None:
     """SIGKILL to all processes of the pod at once, if it lives."""
     for pid in (pod, *descendants(pod)) if is_alive(pod) else ():
@@ -142,34 +124,18 @@ def run_out_of_memory(environment: Environment, pod: int) -> None:
     environment.airflow.until("the end of the pod", lambda: not is_alive(pod))
 
 
-@pytest.mark.parametrize(
-    ("end", "when"),
-    [
-        (evict, "waits"),
-        (run_out_of_memory, "lands"),
-        (evict, "lands"),
-        (run_out_of_memory, "waits"),
-    ],
-)
-def test_the_next_pod_lands_the_job_of_one_that_is_gone(
-    environment: Environment, module_s3_root: str, end: Any, when: str
-) -> None:
+def test_the_next_pod_lands_the_job_of_one_that_is_gone(environment: Environment, module_s3_root: str) -> None:
     root = f"{module_s3_root}/{secrets.token_hex(4)}"
     urls = [*environment.site.pages(PAGES - 1), *environment.site.held(1)]
-    if when == "lands":
-        environment.service.faults(*HALF)
-        environment.site.release()
+    environment.service.faults(*HALF)
+    environment.site.release()
     before = len(environment.airflow.pods())
     run = environment.airflow.trigger("blocking", {"urls": urls, "to": root})
-    environment.until(
-        "the pod to be there", lambda: environment.has_request("skip=" if when == "lands" else "/v2/batch/scrape/"), run
-    )
+    environment.until("the pod to read the second page of results", lambda: environment.has_request("skip="), run)
     (first,) = environment.airflow.pods()[before:]
     job = str(environment.airflow.xcom("blocking", run, "land", "job_id"))
-    if when == "lands":
-        environment.until("a file in the pod's scratch", lambda: environment.airflow.scratch(first), run)
-
-    end(environment, first)
+    environment.until("a file in the pod's scratch", lambda: environment.airflow.scratch(first), run)
+    run_out_of_memory(environment, first)
     environment.service.faults()
     environment.site.release()
     assert environment.airflow.wait_run("blocking", run) == "success", environment.airflow.describe("blocking", run)

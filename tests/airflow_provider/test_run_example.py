@@ -1,6 +1,6 @@
 """Tests of `python -m airflow_provider_weblake.run_example`, which needs no configured Airflow.
 
-tests/demo/test_demo_airflow.py also tests that a failed run shows its reason; its exit code is tested under `nightly`.
+tests/demo/test_demo_airflow.py also tests that a failed run shows its reason.
 """
 
 from __future__ import annotations
@@ -78,20 +78,3 @@ def test_a_run_prints_one_object_and_leaves_neither_home_nor_key(tmp_path: Path,
     for path in [*kept, *(path for path in (tmp_path / "lake").rglob("*") if path.is_file())]:
         assert key.encode() not in path.read_bytes(), path
     assert key not in done.stdout + done.stderr
-
-
-@pytest.mark.nightly
-def test_a_failed_run_has_exit_code_1_and_is_not_retried(tmp_path: Path, site: GatedSite) -> None:
-    (tmp_path / "urls.txt").write_text("\n".join(site.pages(1)))
-    with LocalService(keys="test-key") as service:
-        service.faults({"match": {"method": "POST", "path": "/v2/batch/scrape$"}, "effect": {"status": 402}})
-        done = start(
-            "nightly_batch_scrape",
-            "--params",
-            json.dumps({"urls": str(tmp_path / "urls.txt")}),
-            AIRFLOW_CONN_WEBLAKE_DEFAULT=connection(service, "test-key"),
-            WEBLAKE_ROOT=str(tmp_path / "lake"),
-        )
-    assert done.returncode == 1, done.stderr[-2000:]
-    assert json.loads(done.stdout)["state"] == "failed"
-    assert "CreditsExhausted" in done.stderr

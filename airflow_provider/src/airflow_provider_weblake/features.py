@@ -80,21 +80,6 @@ else:
             retry_delay: timedelta | None = None
             reason: str | None = None
 
-            @classmethod
-            def retry(cls, delay: timedelta | None = None, reason: str | None = None) -> RetryDecision:
-                """Return the decision to retry, after this time."""
-                return cls(RetryAction.RETRY, delay, reason)
-
-            @classmethod
-            def fail(cls, reason: str | None = None) -> RetryDecision:
-                """Return the decision to fail without a retry."""
-                return cls(RetryAction.FAIL, reason=reason)
-
-            @classmethod
-            def default(cls) -> RetryDecision:
-                """Return the decision to do as the task is configured."""
-                return cls(RetryAction.DEFAULT)
-
         class RetryPolicy:
             """The base class of policies."""
 

@@ -47,7 +47,6 @@ def _connection_type() -> dict[str, object]:
                 "ca_bundle": "/etc/ssl/company-ca.pem",
                 "client_certificate": "/etc/ssl/client.pem",
                 "client_key": "/etc/ssl/client.key",
-                "webhook_header": "X-Service-Signature",
             },
         },
         "conn-fields": {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -159,7 +158,7 @@ def _output(table: str, receipt: Receipt, root: Root) -> OutputDataset:
     mine = [file for file in receipt["files"] if file["path"].startswith(f"{table}/")]
     columns = schema_dataset.SchemaDatasetFacet(
         fields=[
-            schema_dataset.SchemaDatasetFacetFields(name=column.name, type=_type(column.type))
+            schema_dataset.SchemaDatasetFacetFields(name=column.name, type=str(column.type))
             for column in orchestration.table_schema(table)
         ]
     )
@@ -169,8 +168,3 @@ def _output(table: str, receipt: Receipt, root: Root) -> OutputDataset:
     return OutputDataset(
         namespace=namespace, name=name, facets={"schema": columns}, outputFacets={"outputStatistics": statistics}
     )
-
-
-def _type(kind: object) -> str:
-    """Return Arrow's name of a type without the name of a list's element, which differs between writers."""
-    return re.sub(r"\blist<\w+: ", "list<", str(kind))

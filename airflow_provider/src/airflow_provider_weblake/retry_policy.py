@@ -66,14 +66,14 @@ class WeblakeRetryPolicy(RetryPolicy):
         """Return the decision for an error, by its type or the type of its cause."""
         error = _weblake_error(exception)
         if error is None or isinstance(error, JobEnded):
-            return RetryDecision.default()
+            return RetryDecision(RetryAction.DEFAULT)
         if isinstance(error, RetryLater):
             task = context.get("task") if context and RETRY_POLICIES else None  # older releases apply its settings
             pause = max(_pause(error, try_number, task), _delay_of_task(task, try_number))
-            return RetryDecision.retry(delay=timedelta(seconds=pause), reason=f"{_name(error)}: again in {pause:.0f} s")
+            return RetryDecision(RetryAction.RETRY, timedelta(seconds=pause), f"{_name(error)}: again in {pause:.0f} s")
         if isinstance(error, AskPerson | FixRequest):
-            return RetryDecision.fail(reason=f"{_name(error)}: a retry would end the same way")
-        return RetryDecision.fail(reason=f"{_name(error)}: it is over; clear the task to decide anew")
+            return RetryDecision(RetryAction.FAIL, reason=f"{_name(error)}: a retry would end the same way")
+        return RetryDecision(RetryAction.FAIL, reason=f"{_name(error)}: it is over; clear the task to decide anew")
 
     def serialize(self) -> dict[str, object]:
         """Return an empty dict: the scheduler only needs to know that there is a policy."""
@@ -97,13 +97,8 @@ class TableSyncRetryPolicy(WeblakeRetryPolicy):
     ) -> RetryDecision:
         """Return the decision for an error, by its type or the type of its cause."""
         if isinstance(_weblake_error(exception), StorageRefused):
-            return RetryDecision.default()
+            return RetryDecision(RetryAction.DEFAULT)
         return super().evaluate(exception, try_number, max_tries, context)
-
-    @classmethod
-    def deserialize(cls, data: dict[str, object]) -> TableSyncRetryPolicy:
-        """Return the policy, which has no settings."""
-        return cls()
 
 
 def policy_argument(policy: RetryPolicy) -> dict[str, Any]:

@@ -195,14 +195,8 @@ def _write_local(path: Path, data: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             staged.replace(path)
-        except BaseException:
-            staged.unlink(missing_ok=True)
-            raise
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
         finally:
-            os.close(directory)
+            staged.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 
+from airflow_provider_weblake.features import conf
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.storage import LakePath, root_path
 from weblake import orchestration
@@ -54,8 +55,6 @@ def url_shards(
     :raises weblake.errors.FixRequest: the file cannot be read or has no such column.
     """
     if max_shards is None:
-        from airflow_provider_weblake.features import conf
-
         max_shards = conf.getint("core", "max_map_length", fallback=1024)
     return orchestration.url_shards(
         _opened(path), column=column, per_shard=per_shard, shards=shards, max_shards=max_shards

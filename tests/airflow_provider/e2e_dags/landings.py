@@ -44,22 +44,6 @@ with DAG("late_partial", schedule=None):
 with DAG("short_run", schedule=None, dagrun_timeout=timedelta(hours=1)):
     batch(deferrable=True)
 
-with DAG("mapped", schedule=None):
-
-    @task
-    def lists(dag_run=None) -> list[list[str]]:
-        return dag_run.conf["lists"]
-
-    WeblakeBatchScrapeOperator.partial(
-        task_id="land",
-        to=TO,
-        options=HELD,
-        poll_interval=1,
-        deferrable=True,
-        retries=2,
-        retry_delay=timedelta(seconds=1),
-    ).expand(urls=lists())
-
 with DAG("apart", schedule=None):
     start = batch(task_id="start", wait_for_completion=False)
     watch = WeblakeBatchScrapeSensor(

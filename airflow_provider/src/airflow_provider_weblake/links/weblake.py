@@ -23,15 +23,8 @@ class WeblakeJobLink(BaseOperatorLink):
     link's own only when a worker has finished the task.
     """
 
-    @property
-    def name(self) -> str:
-        """Return the text of the link."""
-        return "Scrape job"
-
-    @property
-    def xcom_key(self) -> str:
-        """Return the XCom key that the API server reads."""
-        return JOB_URL_KEY
+    name = "Scrape job"
+    xcom_key = JOB_URL_KEY
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Return the job's address; empty if no job was started."""

@@ -104,7 +104,8 @@ class DatasetOperator(WeblakeOperator):
 
     def hosts(self) -> Sequence[str]:
         """Return URLs whose hosts are the inputs of what has landed."""
-        return ()
+        url = getattr(self, "url", None)
+        return () if url is None else (url,)
 
     def report_landed(
         self, context: Context, landed: dict[str, object], partitions: Sequence[str] = ()

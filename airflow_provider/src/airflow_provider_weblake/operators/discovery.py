@@ -161,7 +161,7 @@ class WeblakeInteractOperator(WeblakeOperator):
                 reply = self._interact(client)
             except errors.RetryLater:
                 # Refused before it reached the browser, which a retry needs as an earlier task left it.
-                stop = stop and not _has_retries(context)
+                stop = stop and context["ti"].try_number > context["ti"].max_tries
                 raise
             finally:
                 if stop:
@@ -208,29 +208,22 @@ class WeblakeInteractOperator(WeblakeOperator):
         """Stop the browser and return its cost; errors are logged, so that they do not hide an error of the task."""
         try:
             closed = client.stop_interact(self.scrape_id)
+            trouble = closed.error or "" if closed.success is False else None
         except (errors.JobGone, errors.FeatureMissing, errors.InvalidOption):
             return {"stopped": True}  # there is no browser
         except errors.WeblakeError as error:
+            trouble = str(error)
+        if trouble is not None:
             self.log.warning(
                 "The browser of scrape %s could not be stopped and is paid until the service ends it: %s",
                 self.scrape_id,
-                error,
-            )
-            return {"stopped": False}
-        if closed.success is False:
-            self.log.warning(
-                "The browser of scrape %s was not stopped: %s", self.scrape_id, (closed.error or "")[:MAX_ERROR_CHARS]
+                trouble[:MAX_ERROR_CHARS],
             )
             return {"stopped": False}
         ms = closed.session_duration_ms
         summary = {"session_seconds": None if ms is None else ms / 1000, "credits_billed": closed.credits_billed}
         self.log.info("Stopped the browser of scrape %s: %s", self.scrape_id, json.dumps(summary))
         return {"stopped": True} | {name: value for name, value in summary.items() if value is not None}
-
-
-def _has_retries(context: Context) -> bool:
-    ti = context["ti"]
-    return ti.try_number <= ti.max_tries
 
 
 def _file_of(to: str | ObjectStoragePath | None) -> SmallFile | None:

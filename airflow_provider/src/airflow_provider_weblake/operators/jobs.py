@@ -88,10 +88,6 @@ class WeblakeCrawlOperator(JobOperator):
         options = options_of(CrawlOptions, self.options)
         return orchestration.crawl_request(self.url, self.naming(), self.terms(), **options)
 
-    def hosts(self) -> Sequence[str]:
-        """Return the start URL of the crawl."""
-        return (self.url,)
-
 
 class WeblakeLandOperator(JobOperator):
     """Waits for a job that was started elsewhere and lands it as one Parquet file.

@@ -47,12 +47,15 @@ class KillHandler:
         if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
             self._cancel("its execution_timeout has passed")
             return
+        asking = ThreadPoolExecutor(1)  # in a thread, since the interrupted code may be sending a request
         try:
-            state = self._state()
+            state = asking.submit(state_of, self._ti).result(ANSWER_S)
         except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
             self._log.warning("This task is being stopped, and Airflow does not say why: %s goes on.", self._job)
             self._log.debug("The state of the task is not known: %s", type(error).__name__)
             return
+        finally:
+            asking.shutdown(wait=False)
         if state in CANCELLING_STATES:
             self._cancel(f"its task is {state or 'cleared'}")
         else:
@@ -65,11 +68,3 @@ class KillHandler:
             self._log.warning("%s is not wanted (%s) and could not be cancelled: %s", self._job, why, error)
         else:
             self._log.info("The %s: %s.", orchestration.describe_cancel(self._job, cancelled=cancelled), why)
-
-    def _state(self) -> str | None:
-        """Return the task's state from Airflow; in a thread, since the interrupted code may be sending a request."""
-        asking = ThreadPoolExecutor(1)
-        try:
-            return asking.submit(state_of, self._ti).result(ANSWER_S)
-        finally:
-            asking.shutdown(wait=False)

@@ -112,7 +112,7 @@ class LandingOperator(DatasetOperator):
         with self.service() as client:
             load = self.prepare(context, client)
             self.log.info("Load %s begins: a %s.", load.request.load_id, load.request.kind)
-            landing = self.land(client, load, load.terms)
+            landing = orchestration.land(client, load.dataset, load.request, load.terms)
             self._report_landed_job(context, load.dataset, landing)
             return self.finish(context, load, landing)
 
@@ -125,12 +125,6 @@ class LandingOperator(DatasetOperator):
         """
         if self._to_return is not None:
             orchestration.record_returned(self._to_return.dataset, self._to_return.request)
-
-    def land(
-        self, client: Client, load: Load, terms: Terms, started_load: orchestration.StartedLoad | None = None
-    ) -> LandedLoad:
-        """Land the load and return it."""
-        return orchestration.land(client, load.dataset, load.request, terms, started_load=started_load)
 
     def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
         """Return the load that this execution is for."""
@@ -258,11 +252,9 @@ class JobOperator(LandingOperator):
         self, next_method: str, next_kwargs: dict[str, object] | None, context: Context
     ) -> dict[str, object]:
         """Resume as Airflow does, and also cancel the paid job if the trigger never fired."""
-        if (
-            next_method == TRIGGER_FAIL_REPR
-            and (next_kwargs or {}).get("error") == TriggerFailureReason.TRIGGER_TIMEOUT
-        ):
-            job_id = (next_kwargs or {}).get("job_id")
+        given = next_kwargs or {}
+        if next_method == TRIGGER_FAIL_REPR and given.get("error") == TriggerFailureReason.TRIGGER_TIMEOUT:
+            job_id = given.get("job_id")
             event = {"status": "deadline", "said_by": "the scheduler"}
             return self.execute_complete(context, event, job_id=None if job_id is None else str(job_id))
         result: dict[str, object] = super().resume_execution(next_method, next_kwargs, context)
@@ -320,7 +312,7 @@ class JobOperator(LandingOperator):
                 terms = replace(terms, timeout_s=max(LAST_POLL_S, ends_at - time.time()), reads_late=True)
             self._record_limit(load, job)
             try:
-                landing = self.land(client, load, terms, started_load)
+                landing = orchestration.land(client, load.dataset, load.request, terms, started_load=started_load)
             except AirflowTaskTimeout:
                 if self._kill_handler is None or not self.owns_job:
                     raise
@@ -330,7 +322,8 @@ class JobOperator(LandingOperator):
                 return self.finish(context, load, landing)
         # As after the deadline: a retry would pay for another job, and what this one has scraped would be lost.
         with self.service() as client:  # a new one, because the timeout may have interrupted the other anywhere
-            return self.finish(context, load, self.land(client, load, load.terms, started_load))
+            landing = orchestration.land(client, load.dataset, load.request, load.terms, started_load=started_load)
+            return self.finish(context, load, landing)
 
     def _refuse_another_root(self, load: Load) -> None:
         """Raise AskPerson if the job that the task has waited for is not on record, before another one is paid."""

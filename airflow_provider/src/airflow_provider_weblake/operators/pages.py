@@ -38,10 +38,6 @@ class WeblakeScrapeOperator(LandingOperator):
         refuse_none("`url`", self.url)
         return orchestration.scrape_request(self.url, self.naming(), **options_of(ScrapeOptions, self.options))
 
-    def hosts(self) -> Sequence[str]:
-        """Return the URL of the page."""
-        return (self.url,)
-
 
 class WeblakeParseOperator(LandingOperator):
     """Parses one file that the worker can read and lands its text as a Parquet file, paid once.

@@ -97,14 +97,11 @@ class WeblakeUsageOperator(DatasetOperator):
                 "files": [asdict(file) for file in reversed(files[-MAX_PERIODS:])],
             }
             if over:
-                self._over(total, name, budget)
+                text = f"{total:g} {self.report} are used in {name}, over the budget of {budget:g}."
+                self.log.warning(text)
+                if self.fail_over_budget:
+                    raise errors.CreditsExhausted(text, hint="Stop the tasks that use them, or raise the budget.")
             return self.report_landed(context, done) if files else done
-
-    def _over(self, total: float, month: str, budget: float | None) -> None:
-        text = f"{total:g} {self.report} are used in {month}, over the budget of {budget:g}."
-        self.log.warning(text)
-        if self.fail_over_budget:
-            raise errors.CreditsExhausted(text, hint="Stop the tasks that use them, or raise the budget.")
 
 
 class WeblakeActivityOperator(DatasetOperator):

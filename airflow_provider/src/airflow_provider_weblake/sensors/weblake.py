@@ -114,7 +114,9 @@ class JobSensor(BaseSensorOperator):
         self._named = 0.0
         job = orchestration.JobRef(self.kind, self._id())
         with WeblakeHook(self.weblake_conn_id).get_conn() as client:
-            first, self._looked = not self._looked and self._first_look(context), True
+            # A job that has just been started may not be found yet.
+            first = not self._looked and not (self.reschedule and context["ti"].get_first_reschedule_date(context))
+            self._looked = True
             try:
                 head = client.run(orchestration.get_status(job, client.retry.observed_by(self._progress)))
             except errors.JobGone as error:
@@ -162,10 +164,6 @@ class JobSensor(BaseSensorOperator):
             "poll_interval": self.poke_interval,
             "ends_task": TASKS_IN_TRIGGERER,
         }
-
-    def _first_look(self, context: Context) -> bool:
-        """Return whether the job was never polled before: a job that has just been started may not be found yet."""
-        return not self.reschedule or context["ti"].get_first_reschedule_date(context) is None
 
     def _judge(self, status: str) -> None:
         if status == "completed":

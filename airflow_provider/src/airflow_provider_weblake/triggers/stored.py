@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 MAX_COUNT = 1 << 53
 
 
-def check_interval(name: str, seconds: float) -> None:
-    """Raise InvalidOption for an interval of polls without a pause: the wait would be a busy loop."""
-    if not seconds > 0:
-        raise InvalidOption(f"{name} is {seconds}.", hint="Give a number of seconds above 0.")
+def check_interval(name: str, seconds: float, least: float = 0.001) -> None:
+    """Raise InvalidOption for an interval of polls below the least one: without a pause the wait is a busy loop."""
+    if not seconds >= least:
+        raise InvalidOption(f"{name} is {seconds}.", hint=f"Give {least:g} seconds or more.")
 
 
 def serialized(trigger: BaseTrigger) -> tuple[str, dict[str, object]]:

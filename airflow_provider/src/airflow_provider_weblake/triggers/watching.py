@@ -26,8 +26,8 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow_provider_weblake.features import AdvanceItem, AirflowException, SharedStreamProducer
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.remedies import in_airflow_terms
-from airflow_provider_weblake.triggers.stored import error_text, serialized
-from weblake.errors import InvalidOption, RetryLater, WeblakeError
+from airflow_provider_weblake.triggers.stored import check_interval, error_text, serialized
+from weblake.errors import RetryLater, WeblakeError
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.context import AssetStateStoreAccessor
@@ -122,11 +122,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        if not self.poll_interval >= MIN_INTERVAL_S:
-            raise InvalidOption(
-                f"poll_interval is {self.poll_interval}; the minimum is {MIN_INTERVAL_S:.0f} second.",
-                hint="Give a number of seconds.",
-            )
+        check_interval("poll_interval", self.poll_interval, MIN_INTERVAL_S)
         #: The content of the state store, as far as it is known.
         self._kept: Memory | None = None
 

@@ -199,24 +199,19 @@ class WeblakeJobTrigger(BaseTrigger):
         return why
 
     async def _kill(self) -> None:
-        if not await self._is_wanted():
-            await self._cancel("its task was marked or cleared")
-
-    async def _is_wanted(self) -> bool:
-        """Return whether the task still uses the job; also True if Airflow does not answer."""
-        ti = self.task_instance
+        """Cancel the job unless its task still uses it, or Airflow does not answer."""
         try:
-            if ti is None:
-                raise LookupError("a trigger without a task")
+            assert self.task_instance is not None
             async with asyncio.timeout(ANSWER_S):
-                state = await astate_of(ti)
+                state = await astate_of(self.task_instance)
         except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
             self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job)
             self.log.debug("The state of the task is not known: %s", type(error).__name__)
-            return True
+            return
         if state in ACTIVE_STATES:
             self.log.info("This trigger is stopped, and its task is %s: %s goes on.", state, self._job)
-        return state in ACTIVE_STATES
+        else:
+            await self._cancel("its task was marked or cleared")
 
     async def _cancel(self, why: str) -> None:
         """Cancel the job; log a cancel that fails or takes too long."""

@@ -34,14 +34,6 @@ def test_a_body_contains_nothing_of_the_previous_content_of_its_buffer() -> None
     assert len(buffers) == 1
 
 
-def test_no_two_bodies_share_a_buffer() -> None:
-    pool = BufferPool()
-    pool.give(read(pool, b"old" * 1_000))
-    first = read(pool, b"first")
-    second = read(pool, b"second body")
-    assert (first, second) == (b"first", b"second body")
-
-
 def test_the_check_for_enough_bytes_sees_received_bytes_only() -> None:
     pool = BufferPool()
     pool.give(read(pool, b"o" * 1_000))
@@ -100,15 +92,6 @@ def test_two_concurrent_takers_never_get_the_same_buffer() -> None:
     for thread in threads:
         thread.join()
     assert trouble == []
-
-
-def test_a_foreign_buffer_is_not_added_to_the_pool() -> None:
-    pool = BufferPool()
-    stranger = bytearray(b"of somebody else")
-    for body in (stranger, b"bytes", b""):
-        pool.give(body)
-    assert pool.take() is not stranger
-    assert stranger == b"of somebody else"
 
 
 def test_the_pool_keeps_its_own_buffers_only_and_no_empty_one() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
@@ -182,34 +181,6 @@ def test_a_job_landed_by_its_id_is_accounted_for_by_the_list_of_the_load_that_st
     assert (receipt.submitted, receipt.stored) == (4, 3)
 
 
-def as_an_earlier_version_left_it(lab: TaskLab, request: LoadRequest, *, with_list: bool) -> None:
-    """Starts a load and takes out of its records what that version did not write."""
-    load.start_load(lab.client, lab.dataset, request)
-    storage = lab.dataset.storage
-    for step in (".start-1", ".job"):
-        name = f"{layout.LEDGER}/{request.load_id}{step}.json"
-        record = msgspec.json.decode(storage.read(name) or b"")
-        storage.delete(name)
-        known = {k: v for k, v in record.items() if k not in ("urls", "request_sha256", "first_target")}
-        storage.create(name, msgspec.json.encode(known))
-    for name in kept(lab):
-        storage.delete(name)
-    if with_list:
-        with storage.scratch() as scratch:
-            (scratch / "list").write_bytes(gzip.compress(msgspec.json.encode(request.submitted)))
-            storage.replace(layout.submitted_path(request.load_id), scratch / "list")
-
-
-def test_the_command_line_lands_the_list_that_was_sent(lab: TaskLab, capsys: pytest.CaptureFixture[str]) -> None:
-    from weblake import output
-
-    lab.start(RETRY)
-    lab.urls = LONGER
-    with output.load_progress("batch", quiet=True) as watch:
-        load.land(lab.client, lab.dataset, lab.placed(RETRY), FAST_POLLS, watch)
-    assert "the list has changed since the job was started" in capsys.readouterr().err
-
-
 def test_a_long_list_is_kept_small(lab: TaskLab) -> None:
     urls = [f"https://site.test/page/{n}" for n in range(100_000)]
     digest = sent_lists.keep(lab.dataset.storage, "0" * 16, urls)
@@ -221,23 +192,6 @@ def test_a_crawl_and_a_single_page_keep_no_list(lab: TaskLab) -> None:
     load.start_load(lab.client, lab.dataset, load_request.crawl("http://pages.test/", Naming(), limit=1))
     load.start_load(lab.client, lab.dataset, load_request.scrape("http://pages.test/", Naming()))
     assert kept(lab) == []
-
-
-def test_a_damaged_list_is_reported(lab: TaskLab) -> None:
-    """Whichever bytes of it are damaged."""
-    lab.start(RETRY)
-    name = kept(lab)[0]
-    whole = lab.dataset.storage.read(name)
-    assert whole is not None
-    lab.urls = LONGER
-    another = gzip.compress(msgspec.json.encode(LONGER))
-    garbled = whole[:12] + b"\xff" * (len(whole) - 12)
-    for damaged in (b"", whole[:-9], garbled, gzip.compress(b"\xff"), whole[:30], another):
-        lab.dataset.storage.delete(name)
-        lab.dataset.storage.create(name, damaged)
-        with pytest.raises(errors.StorageRefused, match=f"damaged.*{name}"):
-            lab.land(RETRY)
-    assert lab.started == 1
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])

@@ -13,9 +13,8 @@ import pytest
 from stream_server import stream_server
 
 from weblake import AsyncClient, steps
-from weblake.http.transport import MAX_OTHERS, MAX_POLLS
+from weblake.http.transport import MAX_POLLS
 from weblake.jobs import polling
-from weblake.jobs.cancelling import cancel
 from weblake.jobs.polling import JobRef
 
 pytestmark = pytest.mark.system
@@ -96,33 +95,6 @@ def test_a_response_with_documents_is_aborted_after_its_head() -> None:
     asyncio.run(story())
 
 
-def test_a_cancel_does_not_queue_behind_polls() -> None:
-    async def story() -> None:
-        async with service() as (mine, client):
-            mine.delay_s = 0.5
-            polls = [asyncio.create_task(poll(client)) for _ in range(MANY)]
-            await mine.has(MAX_POLLS)
-            await client.run(cancel(JobRef("crawl", str(uuid4())), client.retry))
-            waiting_still = sum(not task.done() for task in polls)
-            assert waiting_still > MANY / 2, "it came after most of them"
-            for task in polls:
-                task.cancel()
-            await asyncio.wait(polls)
-
-    asyncio.run(story())
-
-
-def test_the_number_of_other_calls_under_way_has_a_bound() -> None:
-    async def story() -> None:
-        async with service() as (mine, client):
-            mine.body = b'{"success": true, "data": {"remainingCredits": 1}}'
-            mine.delay_s = 0.05
-            await asyncio.gather(*(client.credit_usage() for _ in range(300)))
-            assert mine.most_under_way <= MAX_OTHERS
-
-    asyncio.run(story())
-
-
 def test_a_request_whose_deadline_passes_in_the_queue_was_not_sent() -> None:
     async def story() -> None:
         async with service() as (mine, client):
@@ -158,28 +130,3 @@ def test_a_cancelled_request_releases_its_place_at_any_moment() -> None:
             assert mine.most_under_way <= MAX_POLLS
 
     asyncio.run(story())
-
-
-@pytest.mark.parametrize("first_s", [0.3, 5.0])
-def test_pauses_between_polls_grow_to_the_maximum_with_jitter(first_s: float) -> None:
-    client = AsyncClient("http://127.0.0.1:9", "test-key")
-    pauses: list[float] = []
-    clock = 0.0
-
-    class Transport:
-        def send(self, request: steps.Request) -> steps.Response:
-            head = {**HEAD, "status": "completed"} if len(pauses) == 14 else HEAD
-            return steps.Response(200, {}, json.dumps(head).encode())
-
-    def sleep(seconds: float) -> None:
-        nonlocal clock
-        clock += seconds
-        pauses.append(seconds)
-
-    job = JobRef("batch_scrape", str(uuid4()))
-    flow = polling.wait(job, client.retry, until=1e6, first_s=first_s, poll_s=30.0)
-    head = steps.run(flow, Transport(), sleep=sleep, clock=lambda: clock)
-    assert head["status"] == "completed"
-    assert (1 - polling.SPREAD) * first_s <= pauses[0] <= first_s
-    assert all((1 - polling.SPREAD) * 30 <= pause <= 30 for pause in pauses[-2:])
-    assert len({round(pause, 6) for pause in pauses}) == len(pauses)

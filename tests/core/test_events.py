@@ -252,16 +252,6 @@ def test_the_log_has_milliseconds_and_the_error_of_a_load(caplog: pytest.LogCapt
     assert (load["seconds"], load["error"], load["outcome"]) == (1.235, "JobEnded", "failed")
 
 
-def test_totals_add_up_the_events_of_a_load(lab: ObservedLab) -> None:
-    totals = LoadTotals()
-    receipt = lab.land("1", observer=combine(totals, lab.events.append))
-    found = totals.pop(receipt.load_id)
-    assert found.wait_s == lab.events_of(events.WaitFinished)[0].seconds
-    assert found.downloaded_bytes == lab.events_of(events.ChunkRead)[0].bytes
-    assert found.polls == len(lab.events_of(events.StatusPolled))
-    assert totals.pop(receipt.load_id).polls == 0
-
-
 @pytest.mark.parametrize("told", ["a-key", None, 7, "Completed "])
 def test_a_text_of_the_service_is_not_a_status(told: object) -> None:
     assert events.known_status(told) == "other"

@@ -13,7 +13,6 @@ from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
-import weblake
 from weblake.api import operations
 from weblake.dataset import ledger_listing
 from weblake.dataset.layout import LEDGER, keys_of, load_path, refused_path, submitted_path
@@ -72,16 +71,6 @@ def test_s6_an_id_is_a_uuid_before_it_stands_in_a_path(operation: Callable[..., 
 
 def test_s6_operations_that_take_an_id_are_known() -> None:
     assert len(WITH_JOB_ID) >= 7
-
-
-def test_s6_a_request_with_such_an_id_is_never_sent(tmp_path: Path) -> None:
-    """Nobody listens there: what is sent fails in another way."""
-    with weblake.Client(base_url="http://127.0.0.1:1", api_key="test-key") as client:
-        for away in AWAY:
-            for kind in ("batch", "crawl"):
-                with pytest.raises(FixRequest, match="UUID"):
-                    weblake.land(kind, away, to=tmp_path, client=client)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 @proves("S6", at="src/weblake/dataset/identity.py", line="if not _LOAD_ID.fullmatch(load_id):", becomes="if False:")

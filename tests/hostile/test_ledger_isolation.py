@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import nullcontext
 from unittest import mock
 
 import pytest
 from catalogue import proves
+from interrupted_storage import InterruptedStorage
 from slot_loads import DAMAGES, Lab, newer_weblake, overwrite, this_weblake
 
 from weblake.dataset import history, landed_loads, layout, ledger
@@ -16,7 +16,6 @@ from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
 from weblake.loads import orphans, recovery
 from weblake.loads.load_request import LoadRequest
-from weblake.storage import Storage
 
 #: The steps at which the record of a load is damaged, and which of its records exist then.
 POSITIONS = {
@@ -117,22 +116,6 @@ def test_workers_of_two_versions_land_into_one_root() -> None:
     assert len(lab.world.jobs) == 4
 
 
-@pytest.mark.parametrize("newer_first", [True, False])
-def test_loads_of_two_versions_that_land_out_of_order_leave_the_newest_visible(newer_first: bool) -> None:
-    lab = Lab()
-    old, new = lab.request("task", "run-1"), lab.request("task", "run-2")
-    lab.begin(old)
-    with newer_weblake(lab.dataset):
-        lab.begin(new)
-    for request in (new, old) if newer_first else (old, new):
-        if request is new:
-            with newer_weblake(lab.dataset):
-                lab.land(request)
-        else:
-            lab.land(request)
-    assert lab.visible == {new.load_id}
-
-
 def test_an_entry_of_the_index_that_is_of_another_load_is_not_believed() -> None:
     lab = Lab()
     first, other = lab.request("task", "run-1"), lab.request("other", "run-1")
@@ -147,27 +130,13 @@ def test_an_entry_of_the_index_that_is_of_another_load_is_not_believed() -> None
     assert lab.visible == {second.load_id, other.load_id}
 
 
-class CountingStorage:
-    """A storage that counts its calls."""
-
-    def __init__(self, inner: Storage) -> None:
-        self._inner = inner
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str) -> object:
-        found = getattr(self._inner, name)
-        if callable(found):
-            self.calls.append(name)
-        return found
-
-
 def test_landing_a_load_reads_as_much_in_a_large_root() -> None:
-    def calls(loads: int) -> list[str]:
+    def calls(loads: int) -> int:
         lab = Lab()
         lab.land(lab.request("first", "run-1"))
         for n in range(loads):
             lab.land(lab.request(f"task {n}", "run-1"))
-        counted = CountingStorage(lab.dataset.storage)
+        counted = InterruptedStorage(lab.dataset.storage, 0, lambda: None)
         lab.dataset = Dataset.at(counted)  # type: ignore[arg-type]
         lab.land(lab.request("first", "run-2"))
         return counted.calls
@@ -236,24 +205,6 @@ def test_a_worker_of_another_version_retires_a_load_while_it_lands(moment: str, 
     assert lab.visible == {second.load_id}
 
 
-class StorageWithInterruption:
-    """A storage that runs a function right before the n-th call, as another process would."""
-
-    def __init__(self, inner: Storage, nth: int, what: Callable[[], None]) -> None:
-        self._inner, self._nth, self._what, self.calls = inner, nth, what, 0
-
-    def __getattr__(self, name: str) -> object:
-        method = getattr(self._inner, name)
-
-        def call(*args: object, **more: object) -> object:
-            self.calls += 1
-            if self.calls == self._nth:
-                self._what()
-            return method(*args, **more)
-
-        return call if callable(method) else method
-
-
 @pytest.mark.parametrize("second_is_newer", [True, False])
 def test_two_versions_land_loads_of_one_slot_in_any_interleaving(second_is_newer: bool) -> None:
     """Before each storage call of one landing the other one lands: both succeed, and the newest load stays."""
@@ -270,7 +221,7 @@ def test_two_versions_land_loads_of_one_slot_in_any_interleaving(second_is_newer
                 lab.land(second)
             lab.dataset = dataset
 
-        storage = StorageWithInterruption(inner.storage, nth, meanwhile)
+        storage = InterruptedStorage(inner.storage, nth, meanwhile)
         lab.dataset = Dataset.at(storage)  # type: ignore[arg-type]
         with nullcontext() if second_is_newer else newer_weblake(inner):
             lab.land(first)

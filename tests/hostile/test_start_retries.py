@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from catalogue import proves
 from landing_commands import KEY
 from scripted_job import ACTIVITY, url_of
 from scripted_service import Play, ScriptedService, close, reply, reset
@@ -106,7 +107,14 @@ def answer(request: pytest.FixtureRequest, service: ScriptedService) -> tuple[Pl
     return found
 
 
-def test_a_landing_sends_its_start_as_often_as_expected(
+@proves(
+    "H15",
+    at="src/weblake/loads/starts.py",
+    line="        if state.verdict is Verdict.STOPPED and state.error is not None:",
+    becomes="        if False:",
+    case="a login page",
+)
+def test_h15_a_landing_sends_its_start_as_often_as_expected(
     service: ScriptedService, answer: tuple[Play | None, int, float, str, int, str], tmp_path: Path
 ) -> None:
     play, sends, seconds, kind, _, _ = answer

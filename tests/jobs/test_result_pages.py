@@ -65,9 +65,10 @@ def test_h17_an_empty_chunk_that_links_to_itself_is_read_once_more_each_time() -
 @proves("H17", at="src/weblake/jobs/result_pages.py", line="elif following in self._visited:", becomes="elif False:")
 @pytest.mark.parametrize("chain", [[chunk(1, 1), chunk(1, 1)], [chunk(1, 1), chunk(1, 2), chunk(1, 1)]])
 def test_h17_chunks_with_documents_that_link_in_a_circle_are_an_error(chain: list[Response]) -> None:
-    pager, transport = pager_of(chain)
+    pager, transport = pager_of([*chain])
     with pytest.raises(MalformedReply, match="circle"):
         read_all(pager, transport)
+    assert len(transport.sent) == len(chain)
 
 
 @proves(

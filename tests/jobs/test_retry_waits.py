@@ -136,14 +136,6 @@ def test_h2_an_invalid_retry_after_is_ignored(header: str, chance: float) -> Non
     assert slept == pytest.approx([AT_LEAST_S + chance * 0.5])
 
 
-def test_h2_a_retry_after_beyond_a_minute_is_raised_to_the_caller() -> None:
-    transport = ScriptedTransport([reply(429, {}, {"retry-after": "3600"}), reply()])
-    with pytest.raises(RateLimited) as caught:
-        transport.run(retry().call(READ))
-    assert caught.value.retry_after == 3600
-    assert not transport.slept
-
-
 @proves(
     "H2",
     at="src/weblake/jobs/retry.py",

@@ -14,8 +14,6 @@ from weblake import Terms, errors
 from weblake.api import operations
 from weblake.api.operation import Operation
 from weblake.dataset import layout
-from weblake.jobs import cancelling
-from weblake.jobs.polling import JobRef
 from weblake.loads import detached, load, load_request
 from weblake.loads.load_request import LoadRequest, Naming
 
@@ -71,13 +69,6 @@ def test_a_url_that_stands_several_times_in_a_list_is_bought_once(lab: Lab) -> N
     assert (request.pages, request.load_id) == (sent, lab.batch(list(dict.fromkeys(listed))).load_id)
     assert load.land(lab.client, lab.dataset, lab.batch(listed), FAST_POLLS).receipt == receipt
     assert lab.started == 1
-
-
-def test_a_crawl_needs_no_list(lab: Lab) -> None:
-    request = load_request.crawl("http://pages.test/", Naming(), limit=2)
-    load.start_load(lab.client, lab.dataset, request)
-    assert lab.kept() == []
-    assert detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS).receipt.stored >= 1
 
 
 @proves(
@@ -145,13 +136,3 @@ def test_a_load_that_was_never_started_cannot_be_collected(lab: Lab) -> None:
         "Give the root that it was started in. If its record is lost, land its job by its id, with weblake.land; "
         "starting it again is paid again."
     )
-
-
-def test_a_job_that_is_cancelled_meanwhile_is_refused(lab: Lab) -> None:
-    lab.web.held.add("*")
-    request = lab.batch(URLS)
-    _, job, _ = load.start_load(lab.client, lab.dataset, request)
-    lab.client.run(cancelling.cancel(JobRef(job.kind, job.job_id), lab.client.retry))
-    lab.web.held.clear()
-    with pytest.raises(errors.JobEnded):
-        detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS)

@@ -73,15 +73,6 @@ def key_named_by(text: str, pattern: str) -> str:
     return found[1]
 
 
-def test_a_new_load_goes_on_with_its_key_in_python(lab: Lab) -> None:
-    with time_limit_passes(), pytest.raises(errors.DeadlineExceeded) as caught:
-        weblake.land_batch(URLS, to=lab.root, client=lab.client, terms=TERMS, new=True)
-    key = key_named_by(caught.value.hint, r"^This load goes on with key (\w+) in place of new=True\. Call it again")
-    lab.web.held.clear()
-    receipt = weblake.land_batch(URLS, to=lab.root, client=lab.client, terms=TERMS, key=key)
-    assert (receipt.stored, lab.started) == (3, 1)
-
-
 def test_a_refused_new_load_is_published_with_its_key(lab: Lab) -> None:
     with time_limit_passes(), pytest.raises(errors.DeadlineExceeded) as running:
         weblake.land_batch(URLS, to=lab.root, client=lab.client, terms=TERMS, new=True)

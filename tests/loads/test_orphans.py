@@ -5,7 +5,6 @@ Every schedule of a start ends in such a look, too: `test_starts.py`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -394,27 +393,6 @@ def test_a_job_that_the_service_has_dropped_is_gone(lab: Lab) -> None:
     found = lab.one()
     assert found.state == "gone"
     assert "lost" in advice(found, lab.root)[0]
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        {"success": True, "data": None},
-        {"success": True, "data": [{"id": "../../x", "endpoint": "batch_scrape", "target": None}], "cursor": None},
-        {"success": True, "data": [{"id": None, "endpoint": None}], "cursor": None},
-        {"success": True, "data": [7], "cursor": None},
-        {"success": True, "data": [], "cursor": "again"},
-    ],
-)
-def test_an_implausible_activity_list_is_not_evidence(lab: Lab, page: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weblake.loads.lost_starts.MAX_ACTIVITY_PAGES", 5)
-    lab.lost(a_batch(), arrives=True)
-    effect = {"status": 200, "body": json.dumps(page)}
-    lab.service.faults({"match": {"path": "/v2/team/activity.*"}, "times": 99, "effect": effect})
-    found = lab.one()
-    assert (found.candidates, found.paid) == (None, None)
-    assert found.why
-    assert "is unknown" in advice(found, lab.root)[0]
 
 
 @pytest.mark.parametrize("step", ["", ".start-1", ".owner", ".job"])

@@ -179,3 +179,48 @@ def test_a_job_landed_by_its_id_is_accounted_for_by_the_list_of_the_load_that_st
     _, job, _ = load.start_load(lab.client, lab.dataset, request)
     receipt = weblake.land("batch", job.job_id, to=lab.root, client=lab.client, terms=FAST_POLLS)
     assert (receipt.submitted, receipt.stored) == (4, 3)
+
+
+def test_a_long_list_is_kept_small(lab: TaskLab) -> None:
+    urls = [f"https://site.test/page/{n}" for n in range(100_000)]
+    digest = sent_lists.keep(lab.dataset.storage, "0" * 16, urls)
+    assert sent_lists.read(lab.dataset.storage, "0" * 16, digest) == tuple(urls)
+    assert lab.dataset.storage.size(kept(lab)[0]) < 1_000_000
+
+
+def test_a_crawl_and_a_single_page_keep_no_list(lab: TaskLab) -> None:
+    load.start_load(lab.client, lab.dataset, load_request.crawl("http://pages.test/", Naming(), limit=1))
+    load.start_load(lab.client, lab.dataset, load_request.scrape("http://pages.test/", Naming()))
+    assert kept(lab) == []
+
+
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_a_job_whose_list_is_gone_or_damaged_lands_by_its_id(
+    lab: TaskLab, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The remedy of the error."""
+    job = lab.start(RETRY)
+    (name,) = kept(lab)
+    lab.dataset.storage.delete(name)
+    if damage == "damaged":
+        lab.dataset.storage.create(name, b"{")
+    lab.urls = LONGER
+    with pytest.raises(errors.StorageRefused, match=r"by its id, with weblake\.land"):
+        lab.land(RETRY)
+    receipt = weblake.land("batch", job.job_id, to=lab.root, client=lab.client, terms=FAST_POLLS)
+    assert (receipt.stored, receipt.complete, lab.started) == (3, True, 1)
+    assert "The job is accounted for by what the service attempted." in caplog.text
+    assert (lab.land(RETRY).receipt, lab.started) == (receipt, 1), "the task returns the load"
+
+
+@pytest.mark.parametrize("dies_in", ["record_start", "keep"])
+def test_a_run_that_died_before_its_start_leaves_no_list(lab: TaskLab, dies_in: str) -> None:
+    """The next one comes with another list, starts the job, and lands: nothing of the first one is left."""
+    where = Ledger if dies_in == "record_start" else sent_lists
+    with mock.patch.object(where, dies_in, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        lab.land(RETRY)
+    assert len(kept(lab)) == (dies_in == "record_start")
+    lab.urls = LONGER
+    receipt = lab.land(RETRY).receipt
+    assert (receipt.submitted, receipt.stored, lab.started) == (4, 4, 1)
+    assert kept(lab) == []

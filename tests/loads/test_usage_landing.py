@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
 from crash_steps import crash
+from interrupted_storage import InterruptedStorage
 
 from weblake.api.models import ActivityEntry, UsagePeriod
 from weblake.dataset import layout
@@ -49,26 +50,6 @@ def ids(storage: Storage, day: str = DAY) -> list[str]:
 
 def memory() -> Storage:
     return open_storage(f"memory://{uuid.uuid4().hex}/lake")
-
-
-class InterruptedStorage:
-    """A storage in which something happens right before the n-th call, as another process would do it."""
-
-    def __init__(self, inner: Storage, nth: int, what: Callable[[], None]) -> None:
-        self._inner, self._nth, self._what, self.calls = inner, nth, what, 0
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._inner, name)
-        if not callable(method):
-            return method
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self.calls += 1
-            if self.calls == self._nth:
-                self._what()
-            return method(*args, **kwargs)
-
-        return call
 
 
 def calls_of_one_run(base: Iterable[str]) -> int:
@@ -205,14 +186,6 @@ def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
     assert storage.list(PENDING) == [f"{PENDING}/not ours"]
     assert land_activity([], storage) == []
     land_activity(entries("b"), storage)  # what has no record any more stands in the file only
-    assert ids(storage) == ["a", "b"]
-
-
-def test_a_record_of_an_earlier_version_is_merged_once(storage: Storage) -> None:
-    """Its keys are the ids alone."""
-    row = {"id": "a", "endpoint": "scrape", "api_version": None, "created_at": f"{DAY}T10:00:00Z", "target": "old"}
-    storage.create(f"{PENDING}/{DAY}.20991120T100000-{'a' * 16}.json", json.dumps({"a": row}).encode())
-    land_activity(entries("a", "b"), storage)
     assert ids(storage) == ["a", "b"]
 
 

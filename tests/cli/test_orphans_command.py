@@ -65,108 +65,36 @@ LAND = f"`weblake land batch {JOB} --to 'my lake'`"
 
 
 @pytest.mark.parametrize(
-    ("orphan", "sentences"),
+    ("orphan", "texts"),
     [
-        (
-            replace(OPEN_START, replay=True),
-            [f"The service knows its key: nothing is paid twice, whether it was started or not. {SAME}."],
-        ),
-        (OPEN_START, [f"It is unknown whether it was started. To find out: {SAME}."]),
-        (
-            replace(OPEN_START, candidates=()),
-            [f"The service lists no job for it. Unless it is being started now, nothing was started: {SAME}."],
-        ),
-        (
-            replace(OPEN_START, candidates=("one",)),
-            [f"Job one is probably its job. To land it: {SAME}."],
-        ),
+        (replace(OPEN_START, replay=True), ["nothing is paid twice", SAME]),
+        (OPEN_START, ["It is unknown whether it was started", SAME]),
+        (replace(OPEN_START, candidates=()), ["Unless it is being started now, nothing was started", SAME]),
+        (replace(OPEN_START, candidates=("one",)), ["Job one is probably its job", SAME]),
         (
             replace(OPEN_START, candidates=("one", "two"), partition={"team": "a b"}),
-            [
-                "2 jobs may be it: one, two.",
-                "Look at them with `weblake status`, and land the right one: "
-                "`weblake land batch one --to 'my lake' --partition 'team=a b'`; "
-                "`weblake land batch two --to 'my lake' --partition 'team=a b'`.",
-            ],
+            ["2 jobs may be it", "`weblake land batch one --to 'my lake' --partition 'team=a b'`"],
         ),
-        (
-            replace(OPEN_START, kind="scrape", candidates=("one", "two")),
-            [
-                "2 jobs may be it: one, two.",
-                "If it does not matter that it may be paid twice, start afresh with --new.",
-            ],
-        ),
-        (
-            ON_RECORD,
-            [
-                f"To land it without payment: {SAME}.",
-                f"If that is not possible any more: {LAND}.",
-                CANCEL,
-            ],
-        ),
-        (
-            replace(ON_RECORD, state=None),
-            [
-                "The state of its job is unknown: ask the service first. To land it if the job has not failed: "
-                f"{SAME}.",
-                f"If that is not possible any more: {LAND}.",
-                CANCEL,
-            ],
-        ),
+        (replace(OPEN_START, kind="scrape", candidates=("one", "two")), ["2 jobs may be it", "with --new"]),
+        (ON_RECORD, [f"To land it without payment: {SAME}", LAND, CANCEL]),
+        (replace(ON_RECORD, state=None), ["ask the service first", SAME, LAND, CANCEL]),
         (
             replace(ON_RECORD, state=None, slot="s", run="r", task=("airflow", "dag", "task", "-1")),
-            [
-                "If its task waits or runs, leave it: to clear it would cancel the job. If it does not, to land the "
-                "load: clear the Airflow task dag.task in its run r.",
-                f"If that is not possible any more: {LAND}.",
-                CANCEL,
-            ],
+            ["to clear it would cancel the job", "clear the Airflow task dag.task in its run r", LAND, CANCEL],
         ),
-        (
-            replace(ON_RECORD, superseded=True, slot="s", run="r"),
-            [
-                "A later load of its task has taken its place, so nothing has to be done.",
-                f"To land its pages as well: {LAND}, with --allow-partial.",
-            ],
-        ),
-        (replace(ON_RECORD, elsewhere=True), [f"To land it without payment: {LAND}.", CANCEL]),
-        (
-            replace(ON_RECORD, state="completed", slot="s", run="r"),
-            [
-                "To land it without payment: retry what requested it, in its run r.",
-                f"If that is not possible any more: {LAND}.",
-            ],
-        ),
-        (
-            replace(ON_RECORD, state="cancelled"),
-            [
-                f"Its job ended as 'cancelled'. To land its pages: {SAME}, with --allow-partial.",
-                f"If that is not possible any more: {LAND}, with --allow-partial.",
-            ],
-        ),
-        (
-            replace(ON_RECORD, state=GONE),
-            [
-                "This service does not have its job. If it was started at another one, set WEBLAKE_BASE_URL to it. If "
-                "not, its results are lost; to start it again: --new."
-            ],
-        ),
-        (
-            replace(ON_RECORD, state="completed", new_key="0123"),
-            [
-                "To land it without payment: run the same `weblake batch …` again, with --key 0123 in place of --new "
-                "(in Python the same call).",
-                f"If that is not possible any more: {LAND}.",
-            ],
-        ),
-        (
-            replace(ON_RECORD, kind="parse"),
-            ["To land it without payment: run the same `weblake parse …` again (in Python the same call)."],
-        ),
+        (replace(ON_RECORD, superseded=True, slot="s", run="r"), ["nothing has to be done", f"{LAND}, with --allow-"]),
+        (replace(ON_RECORD, elsewhere=True), [f"To land it without payment: {LAND}", CANCEL]),
+        (replace(ON_RECORD, state="completed", slot="s", run="r"), ["retry what requested it, in its run r", LAND]),
+        (replace(ON_RECORD, state="cancelled"), [f"{SAME}, with --allow-partial", f"{LAND}, with --allow-partial"]),
+        (replace(ON_RECORD, state=GONE), ["set WEBLAKE_BASE_URL to it", "--new"]),
+        (replace(ON_RECORD, state="completed", new_key="0123"), ["with --key 0123 in place of --new", LAND]),
     ],
 )
-def test_each_open_load_has_its_remedy(orphan: Orphan, sentences: list[str]) -> None:
-    assert advice(orphan, "my lake") == sentences
+def test_each_open_load_has_its_remedy(orphan: Orphan, texts: list[str]) -> None:
+    """A job that still runs can be cancelled; one that has ended, or is not known, cannot."""
+    advised = " ".join(advice(orphan, "my lake"))
+    assert [text for text in texts if text not in advised] == []
+    assert (CANCEL in advised) == (CANCEL in texts)
 
 
 def test_without_a_service_the_ledger_is_listed(dataset: Dataset, tmp_path: Path) -> None:

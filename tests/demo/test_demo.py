@@ -333,14 +333,6 @@ def test_the_suggested_commands_work(first: Ran, home: Path, root: Path) -> None
     assert {200, 404, 500} <= {status for status, _ in duckdb.sql(sql).fetchall()}
 
 
-@pytest.mark.parametrize("name", ["plain", "two words", "it's", 'a "b" $c'])
-def test_the_suggested_commands_are_quoted_for_any_path(name: str) -> None:
-    for _, command in next_commands(name)[:2]:
-        words = shlex.split(command)
-        assert len(words) == 3
-        assert name.replace("'", "''") in words[2] or name in words[2] or repr(name)[1:-1] in words[2]
-
-
 @pytest.mark.system
 def test_s1_a_second_run_adds_its_loads_and_writes_no_key(
     whole: Ran, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -391,20 +383,6 @@ def test_s1_a_second_run_adds_its_loads_and_writes_no_key(
     assert documents["load_id"].n_unique() == 11
     assert documents.height == told["usage"]["credits"] - replaced["stored"]
     assert told["activity"]["entries"] == 12
-
-
-@pytest.mark.system
-def test_a_missing_extra_is_named_before_anything_is_written(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['uvicorn'] = None; from weblake.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "demo", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S
-    )
-    assert done.returncode == 1
-    error = json.loads(done.stdout)["error"]
-    assert error["type"] == "FeatureMissing"
-    assert "pip install 'weblake[local]'" in error["hint"]
-    assert len(done.stderr.splitlines()) == 1
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

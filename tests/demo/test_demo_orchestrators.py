@@ -8,7 +8,6 @@ import re
 import secrets
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -117,20 +116,6 @@ def test_a_run_that_fails_shows_its_last_lines_and_no_key(tmp_path: Path, name: 
     assert key not in log + str(raised.value)
 
 
-def test_the_demo_shows_the_lines_of_its_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def fails(lake: Lake, max_credits: int) -> None:
-        raise AIRFLOW.failed("The DAG ended as failed.", ["first [line]", "last line"])
-
-    monkeypatch.setattr(orchestrators, "run_airflow", fails)
-    with pytest.raises(OrchestratorFailed, match="lines are above"):
-        run_demo(tmp_path / "lake")
-    told = capfd.readouterr().err
-    assert "first [line]\n  last line" in told
-    assert "usage" not in told
-
-
 @pytest.mark.parametrize(
     ("printed", "code", "message"),
     [
@@ -156,9 +141,3 @@ def test_a_program_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(OrchestratorFailed, match="longer than 8 s"):
         orchestrators.run_airflow(Lake(tmp_path, "", "", "test-key"), 1)
     assert not Path(f"/proc/{pid_file.read_text()}").exists()
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert AIRFLOW.missing() == DAGSTER.missing() == ""
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    assert DAGSTER.missing() == "left out: pandas not installed; pip install dagster-weblake 'weblake[pandas]'"

@@ -20,8 +20,6 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 TESTS = REPOSITORY / "tests"
-#: A mark shared by all tests that need minutes or a Debian package.
-SYSTEM = "system"
 #: The names of all tests that this run has collected, also of those that it deselects.
 COLLECTED = pytest.StashKey[set[str]]()
 

@@ -84,16 +84,3 @@ def test_a_documented_default_is_the_one_of_the_code(
     if module is not None and owner is not None:
         default = inspect.signature(imported(module, owner)).parameters[name].default
     assert (ELSEWHERE[name]() if default is None else default) == value
-
-
-def test_the_fields_of_the_connection_and_the_resource_state_the_default_of_a_call() -> None:
-    fields = imported("dagster_weblake", "WeblakeResource").model_fields
-    provider = imported("airflow_provider_weblake.get_provider_info", "get_provider_info")()
-    (connection,) = provider["connection-types"]
-    placeholder = connection["ui-field-behaviour"]["placeholders"]["call_timeout_s"]
-    shown = connection["conn-fields"]["call_timeout_s"]["description"]
-    hook = imported("airflow_provider_weblake.hooks.weblake", "WeblakeHook").__doc__
-    seconds = f"{call_timeout():g}"
-    assert f"Default: {seconds}." in fields["call_timeout_s"].description
-    assert (placeholder, shown.endswith(f"Empty: {seconds}.")) == (seconds, True)
-    assert f"`call_timeout_s` (seconds for which one call is tried, {seconds} by default)" in hook

@@ -55,13 +55,6 @@ def test_a_record_in_force_names_source_files_that_exist(record: Path) -> None:
     assert not gone, f"{record.name} names {gone}, which the repository does not have"
 
 
-@each_record
-def test_a_record_names_records_that_exist(record: Path) -> None:
-    numbers = {number for number, *_ in ROWS}
-    named = set(re.findall(r"(?<![\w.,])0\d\d(?![\w%]|[.,]\d)", record.read_text()))
-    assert named <= numbers, f"{record.name} names {sorted(named - numbers)}"
-
-
 def test_a_file_that_cites_a_record_names_one_that_exists() -> None:
     texts = [REPOSITORY / path[1:] for path in source_files() if path.endswith((".py", ".md"))]
     for file in (*texts, *REPOSITORY.glob("*.md")):

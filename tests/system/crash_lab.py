@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,14 +18,12 @@ import pandas as pd
 import polars as pl
 import pyarrow.dataset as ds
 from failpoint_runs import Runs, failpoint_runs
-from syscall_sweep import Call, TracedRun, run
 
 import weblake
 from weblake.dataset.history import history
 from weblake.dataset.root import open_dataset
 
 WEBLAKE = (sys.executable, "-m", "weblake")
-FIXED_STAGING_NAMES = str(Path(__file__).with_name("fixed_staging_names.py"))
 DOCUMENTS = "/documents/load_date=DAY/ID-00000.parquet"
 ERRORS = "/page_errors/load_date=DAY/ID-00000.parquet"
 DAY_DIR = "/documents/load_date=DAY"
@@ -70,9 +66,8 @@ class Lab:
     tmp: Path
     urls: list[str]
     job: str
-    #: Runs the repeats, one at a time: a fork takes a quarter of the CPU time of a new process.
+    #: Runs the commands: a fork takes a quarter of the CPU time of a new process.
     runs: Runs
-    repeating: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def stored(self) -> list[str]:
@@ -83,20 +78,6 @@ class Lab:
 
     def batch(self, root: Path) -> list[str]:
         return ["batch", *self.urls, "--to", str(root), "--json"]
-
-    def run(self, command: list[str], root: Path, inject: Sequence[str] = (), nth: int = 1, **more: Any) -> TracedRun:
-        """Run a command under strace, as the nth on this root."""
-        with_fixed_names = [sys.executable, FIXED_STAGING_NAMES, str(nth), *command]
-        return run(with_fixed_names, root, root.with_suffix(f".trace-{nth}"), self.env, inject, **more)
-
-    def killed(self, command: list[str], root: Path, call: Call, nth: int = 1) -> bool:
-        """Kill a command right before a call, and return whether the load was visible by then."""
-        interrupted_run = self.run(command, root, call.aim(root, "signal=KILL"), nth)
-        assert interrupted_run.code == -signal.SIGKILL, (
-            f"it was not killed: {interrupted_run.code} {interrupted_run.err}"
-        )
-        assert interrupted_run.meant(call), f"another call was hit: {interrupted_run.changes}"
-        return self.check_whole_or_absent(root)
 
     def starts(self) -> int:
         return int(self.service.counts().get("batch_scrape_started", 0))
@@ -112,8 +93,7 @@ class Lab:
 
     def repeat(self, command: list[str], root: Path) -> dict[str, Any]:
         """Repeat an interrupted command without faults, and assert that it succeeds."""
-        with self.repeating:
-            ended = self.runs(None, command)
+        ended = self.runs(None, command)
         assert ended.code == 0, f"the repeat failed: {ended.err}"
         return self.check_complete(root, json.loads(ended.out))
 

@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 PROGRAM = Path(__file__).with_name("failpoints.py")
 
 
+#: The end of a point's name, of which the last in a run that starts and lands one load is meant; and which points are
+#: tried: that one (0), the next one (1), or both.
+IMPORTANT = (
+    ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.start-1.json", (1,)),
+    ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.job.json", (0,)),
+    ("write /_weblake/tmp/STAGING/documents.parquet", (0,)),
+    (" /documents/load_date=DAY/ID-00000.parquet", (0, 1)),  # whatever gives the file its name, or its content in place
+)
+
+
 @dataclass(frozen=True)
 class FailpointRun:
     """The result of a run; `code` is negative for the signal that ended it."""
@@ -44,14 +54,23 @@ class Runs:
     tmp: Path
     count: Iterator[int] = field(default_factory=itertools.count)
 
-    def begin(self, root: Path | None, args: Sequence[str], at: int = 0, number: int = 0) -> Path:
-        """Start a run with a fault at its point `at` (none: 0), SIGKILL or an errno; return its log file.
+    def begin(
+        self, root: Path | None, args: Sequence[str], at: int = 0, number: int = 0, sent: int = signal.SIGKILL
+    ) -> Path:
+        """Start a run with a fault at its point `at` (none: 0), a signal or an errno; return its log file.
 
         Without a root, the run is the command and nothing else: no points.
         """
         log = self.tmp / f"points-{next(self.count)}"
         log.touch()
-        order = {"root": str(root or ""), "args": list(args), "at": at, "errno": number, "log": str(log)}
+        order = {
+            "root": str(root or ""),
+            "args": list(args),
+            "at": at,
+            "errno": number,
+            "signal": sent,
+            "log": str(log),
+        }
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
@@ -71,8 +90,10 @@ class Runs:
             path.unlink()
         return FailpointRun(code, out, err, points)
 
-    def __call__(self, root: Path | None, args: Sequence[str], at: int = 0, number: int = 0) -> FailpointRun:
-        return self.end(self.begin(root, args, at, number))
+    def __call__(
+        self, root: Path | None, args: Sequence[str], at: int = 0, number: int = 0, sent: int = signal.SIGKILL
+    ) -> FailpointRun:
+        return self.end(self.begin(root, args, at, number, sent))
 
     def repeat(self, lab: Lab, root: Path, args: Sequence[str]) -> dict[str, Any]:
         """Repeat an interrupted run without faults, and assert that it succeeds."""
@@ -92,6 +113,12 @@ def every(points: list[str]) -> list[int]:
     inner = zip(points, points[1:], points[2:], strict=False)
     skipped = {n for n, (a, b, c) in enumerate(inner, 2) if b.startswith("write") and a == b == c}
     return [n for n in range(1, len(points) + 1) if n not in skipped]
+
+
+def important_points(points: list[str]) -> list[int]:
+    """Return the numbers of the IMPORTANT points."""
+    found = [(max(n for n, point in enumerate(points, 1) if point.endswith(name)), tried) for name, tried in IMPORTANT]
+    return [at + n for at, tried in found for n in tried]
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """Runs of weblake's command line in processes that die, or get a disk error, at the Nth change of their root.
 
-For machines without strace, and for large numbers of runs: this program imports weblake once, and forks for each line
-of standard input, `{"root", "args", "at", "errno", "log"}`; it prints `{"code"}`. A child counts the changes that
-Python makes below the root (audit hooks for names, replaced files for contents, and fsync); before the Nth it kills
-itself or raises OSError. Each point is logged before it is counted. Without a root nothing is counted. weblake itself
-is not changed, except that it polls its job sooner.
+This program imports weblake once, and forks for each line of standard input, `{"root", "args", "at", "errno", "signal",
+"log"}`; it prints `{"code"}`. A child counts the changes that Python makes below the root (audit hooks for names,
+replaced files for contents, and fsync); before the Nth it sends itself the signal or raises OSError. Each point is
+logged before it is counted. Without a root nothing is counted. weblake itself is not changed, except that it polls its
+job sooner.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import builtins
 import io
 import json
 import os
-import signal
 import sys
 from contextlib import suppress
 from typing import Any
@@ -25,10 +24,11 @@ _CREATES = os.O_CREAT | os.O_TRUNC
 class Failpoints:
     """Counts the changes below a root, and causes a fault at one of them."""
 
-    def __init__(self, root: str, at: int, number: int, log: str) -> None:
+    def __init__(self, root: str, at: int, number: int, signal_number: int, log: str) -> None:
         self._root = root
         self._at = at
         self._errno = number
+        self._signal = signal_number
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._passed = 0
 
@@ -40,9 +40,9 @@ class Failpoints:
         self._passed += 1
         os.write(self._log, f"{name} {' -> '.join(below)}\n".encode())
         if self._passed == self._at:
-            if not self._errno:
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise OSError(self._errno, os.strerror(self._errno))
+            if self._errno:
+                raise OSError(self._errno, os.strerror(self._errno))
+            os.kill(os.getpid(), self._signal)
 
     def hook(self, event: str, args: tuple[Any, ...]) -> None:
         """Handle Python's audit events for changes of names."""
@@ -103,7 +103,7 @@ def _child(order: dict[str, Any]) -> None:
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{order['log']}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     if order["root"]:
-        Failpoints(order["root"], order["at"], order["errno"], order["log"]).install()
+        Failpoints(order["root"], order["at"], order["errno"], order["signal"], order["log"]).install()
     from weblake import cli
 
     sys.argv = ["weblake", *order["args"]]

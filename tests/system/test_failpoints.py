@@ -1,6 +1,7 @@
-"""A landing is killed, or gets a disk error, at the failpoints that matter most, without strace.
+"""A landing is killed, or gets a disk error, before a change of its root: nothing or a whole load, paid once.
 
-test_crash_sweep.py and test_disk_errors.py try every change of the root, as strace sees them.
+At the points that matter most in the default tier, at a seeded part of all points and of their pairs under `system`, at
+all points under `nightly`.
 """
 
 from __future__ import annotations
@@ -9,28 +10,28 @@ import errno
 import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from catalogue import proves
 from crash_lab import Lab, crash_lab, visible
-from failpoint_runs import Runs, failpoint_runs
+from failpoint_runs import Runs, every, failpoint_runs, important_points
+from tiers import part, swept
 
 from weblake_service.server import LocalService
 
-#: The end of a point's name, of which the last in a run that starts and lands one load is meant; and which points are
-#: tried: that one (0), the next one (1), or both.
-IMPORTANT = (
-    ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.start-1.json", (1,)),
-    ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.job.json", (0,)),
-    ("write /_weblake/tmp/STAGING/documents.parquet", (0,)),
-    (" /documents/load_date=DAY/ID-00000.parquet", (0, 1)),  # whatever gives the file its name, or its content in place
-)
 ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
 #: The seed of points and errnos.
 SEED = os.environ.get("WEBLAKE_DISK_SEED", "6")
+#: How many pairs of points are tried under `nightly`.
+PAIRS = 30
+COMMANDS: dict[str, Callable[[Lab, Path], list[str]]] = {
+    "batch": Lab.batch,
+    "land": Lab.land,
+    "promotion": lambda lab, root: [*lab.land(root), "--allow-partial"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +52,6 @@ def lab(module_lab: Lab, tmp_path: Path) -> Lab:
 @pytest.fixture
 def runs(module_lab: Lab) -> Runs:
     return module_lab.runs
-
-
-def important_points(points: list[str]) -> list[int]:
-    """Return the numbers of the IMPORTANT points."""
-    found = [(max(n for n, point in enumerate(points, 1) if point.endswith(name)), tried) for name, tried in IMPORTANT]
-    return [at + n for at, tried in found for n in tried]
 
 
 @proves(
@@ -88,17 +83,76 @@ def test_p1_p10_a_batch_killed_at_an_important_failpoint_lands_whole(lab: Lab, r
     assert lab.starts() - started == len(jobs) == len(chosen), "more than one job was started"
 
 
+def new_root(lab: Lab, runs: Runs, command: str, name: str) -> Path:
+    """Return a root for a command; a promotion needs a load that was refused because a page failed."""
+    root = lab.root(name)
+    if command == "promotion":
+        refused = runs(root, [*lab.land(root), "--fail-ratio", "0"])
+        assert (refused.code, visible(root)) == (1, []), refused.err
+    return root
+
+
+@pytest.mark.system
+@pytest.mark.timeout(1800)
+@swept(8)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_p1_a_run_killed_before_any_change_is_whole_or_absent(lab: Lab, runs: Runs, command: str, one_in: int) -> None:
+    args, root = COMMANDS[command], new_root(lab, runs, command, "whole")
+    whole = runs(root, args(lab, root))
+    assert whole.code == 0, whole.err
+    chosen, started, seen = part(every(whole.points), one_in), lab.starts(), set[bool]()
+    for at in chosen:
+        root = new_root(lab, runs, command, f"at {at}")
+        interrupted_run = runs(root, args(lab, root), at)
+        assert interrupted_run.killed, f"point {at} was not reached: {interrupted_run.err}"
+        seen.add(lab.check_whole_or_absent(root, f"before {interrupted_run.points[-1]}"))
+        receipt = runs.repeat(lab, root, args(lab, root))
+        assert command == "batch" or receipt["job_id"] == lab.job
+    assert seen == {True, False}, "the sweep did not reach both sides of the commit"
+    assert lab.starts() - started == (len(chosen) if command == "batch" else 0), "more than one job was started"
+
+
+@pytest.mark.system
+@pytest.mark.timeout(1800)
+@swept(5)
+def test_p1_a_batch_killed_again_during_recovery_lands_whole(lab: Lab, runs: Runs, one_in: int) -> None:
+    choice, whole = random.Random(SEED), runs(lab.root("whole"), lab.batch(lab.root("whole"))).points
+    for first in choice.sample(every(whole), PAIRS // one_in):
+        started, roots = lab.starts(), [lab.root(f"pair {first} {n}") for n in range(2)]
+        for root in roots:
+            assert runs(root, lab.batch(root), first).killed
+        seconds = every(runs(roots[0], lab.batch(roots[0])).points)
+        if not seconds:  # after the last point there is nothing left to do
+            continue
+        second, root = choice.choice(seconds), roots[1]
+        pair = f"{(first, second)} (WEBLAKE_DISK_SEED={SEED})"
+        seen = lab.check_whole_or_absent(root, f"after the first of {pair}")
+        assert runs(root, lab.batch(root), second).killed, f"{pair}: the second point was not reached"
+        assert lab.check_whole_or_absent(root, f"after {pair}") >= seen, f"{pair}: a published load is gone"
+        runs.repeat(lab, root, lab.batch(root))
+        assert lab.starts() - started == len(roots), f"{pair}: more than one job was started"
+
+
 @proves(
     "P3",
     at="src/weblake/storage/rules.py",
     line="        raise refusal(error, doing, url, hidden) from error",
     becomes="        raise",
+    case="important",
 )
-def test_p3_a_disk_error_at_an_important_failpoint_is_reported(lab: Lab, runs: Runs) -> None:
+@pytest.mark.parametrize(
+    "one_in",
+    [
+        pytest.param(None, id="important"),
+        pytest.param(12, id="part", marks=pytest.mark.system),
+        pytest.param(1, id="all", marks=[pytest.mark.nightly, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_p3_a_disk_error_before_any_change_is_reported(lab: Lab, runs: Runs, one_in: int | None) -> None:
     """Cause a disk error at each of these points, check the root, and repeat the run."""
     whole = runs(lab.root("whole"), lab.batch(lab.root("whole"))).points
     choice = random.Random(SEED)
-    started, chosen = lab.starts(), important_points(whole)
+    started, chosen = lab.starts(), part(every(whole), one_in) if one_in else important_points(whole)
     for at in chosen:
         number, root = choice.choice(ERRNOS), lab.root(f"trouble at {at}")
         where = f"{errno.errorcode[number]} at {whole[at - 1]} (WEBLAKE_DISK_SEED={SEED})"

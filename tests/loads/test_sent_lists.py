@@ -16,7 +16,7 @@ from msgspec.structs import replace as replace_fields
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 import weblake
-from weblake import Terms
+from weblake import Terms, errors
 from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Start

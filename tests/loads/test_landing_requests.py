@@ -57,7 +57,7 @@ def test_a_landing_that_replaces_a_load_sends_few_requests(
 
     def sent_few() -> None:
         assert 20 < len(sent) <= MOST_REQUESTS, sorted(sent)
-        assert sent.count("ListObjectsV2") == 3, "of the loads that may replace each other, and twice of the tables"
+        assert sent.count("ListObjectsV2") == 1, "of the loads that may replace each other"
         assert len(lab.dataset.storage.list("documents")) == 1
 
     for run in ("run-1", "run-2", "run-3"):

@@ -227,21 +227,6 @@ def test_an_observer_that_raises_changes_nothing_and_is_logged_once(
     assert caplog.text.count("An observer raised") == 1
 
 
-def test_the_log_has_a_line_for_each_load_and_request(lab: ObservedLab, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "weblake.client")
-    caplog.set_level(logging.DEBUG, "weblake.landing")
-    receipt = lab.land("1")
-    ours = [record for record in caplog.records if record.name in ("weblake.client", "weblake.landing")]
-    *requests, end = ours
-    assert len(requests) == len(lab.service.requests())
-    assert {(record.name, record.levelname) for record in requests} == {("weblake.client", "DEBUG")}
-    assert requests[1].getMessage().startswith("request method=POST path=/v2/batch/scrape status=200 ms=")
-    assert (end.name, end.levelname) == ("weblake.landing", "INFO")
-    assert end.getMessage().startswith(f"load outcome=landed load_id={receipt.load_id} kind=batch_scrape job_id=")
-    fields = end.__dict__["weblake"]
-    assert (fields["event"], fields["stored"], fields["status"]) == ("load", 1, "completed")
-
-
 def test_the_log_has_milliseconds_and_the_error_of_a_load(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "weblake.client")
     caplog.set_level(logging.DEBUG, "weblake.landing")
@@ -255,10 +240,6 @@ def test_the_log_has_milliseconds_and_the_error_of_a_load(caplog: pytest.LogCapt
 @pytest.mark.parametrize("told", ["a-key", None, 7, "Completed "])
 def test_a_text_of_the_service_is_not_a_status(told: object) -> None:
     assert events.known_status(told) == "other"
-
-
-def test_status_words_are_known_in_any_case() -> None:
-    assert events.known_status("Completed") == "completed"
 
 
 def test_the_totals_of_a_load_add_up_its_own_events() -> None:

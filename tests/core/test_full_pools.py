@@ -1,4 +1,4 @@
-"""What a request does whose queue has no free place. test_async_requests.py has the same with thousands."""
+"""What a request does whose queue has no free place."""
 
 from __future__ import annotations
 
@@ -80,5 +80,24 @@ def test_a_response_may_take_longer_than_a_connection(monkeypatch: pytest.Monkey
             transport = transports.AsyncHttpTransport(base, KEY)
             asyncio.get_running_loop().call_later(0.5, service.release.set)
             assert isinstance(await transport.send(Request("GET", "/held", deadline_s=10.0)), Response)
+
+    asyncio.run(story())
+
+
+def test_a_cancelled_request_releases_its_place_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transports, "MAX_POLLS", 2)
+
+    async def story() -> None:
+        async with running() as (_, base):
+            transport = transports.AsyncHttpTransport(base, KEY)
+            for number in range(100):
+                tasks = [asyncio.create_task(transport.send(poll("/x"))) for _ in range(3)]
+                for _ in range(number % 25):
+                    await asyncio.sleep(0)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+            replies = await asyncio.gather(*(transport.send(poll("/x")) for _ in range(4)))
+            assert all(isinstance(reply, Response) for reply in replies)
 
     asyncio.run(story())

@@ -256,19 +256,6 @@ def test_without_the_client_certificate_a_person_is_asked(
     assert service.heads == []
 
 
-def test_an_https_proxy_is_checked_against_the_bundle_also_for_a_service_without_tls(
-    credits_of: Credits, authority: Authority
-) -> None:
-    service, proxy = Service(), Forwarding(authority.server_context())
-    with closed_at_end(service, proxy):
-        assert credits_of(service.url, HttpOptions(proxy=proxy.url, ca_bundle=authority.bundle)) == CREDITS
-    assert len(proxy.heads) == 1
-
-
-class Forwarding(Service):
-    """A proxy that answers for the service, as it may for plain http."""
-
-
 @pytest.mark.parametrize(
     ("base", "proxy", "used"),
     [

@@ -28,7 +28,7 @@ CALLS = frozenset(_CALLS.split())
 #: What is done all the same, by file and name, and why no stranger has a say in it.
 ALLOWED = {
     ("src/weblake/__init__.py", "import_module"): "lazy names of the public door, from a table in the file",
-    ("src/weblake/orchestration.py", "import_module"): "the same of the door for integrations",
+    ("src/weblake/orchestration.py", "import_module"): "the same",
     ("src/weblake/testing/__init__.py", "import_module"): "the same",
     ("src/weblake_service/files/office_properties.py", "xml.etree"): "the types of elements; defusedxml reads",
     ("src/weblake_service/page/content_types.py", "xml.etree"): "the same, and its writer",

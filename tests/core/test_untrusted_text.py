@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -22,7 +17,6 @@ from weblake import output
 from weblake.credentials import one_line
 from weblake.errors import FixRequest
 
-JOB = "01234567-89ab-4cde-8123-456789abcdef"
 #: Sets a title, clears the screen, writes a link, deletes what stands before, and does it in one byte; then the rest.
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b]8;;http://evil.test\x1b\\\x9b31m\r\x08\x00\x7f\u202egnp.exe"
 MARKUP = "[red]red[/red] [link=http://evil.test]here[/link] <script>alert(1)</script> =cmd|' /C calc'!A0"
@@ -96,79 +90,6 @@ def test_s11_a_json_line_has_no_control_characters_and_the_same_content(text: st
 def test_s11_a_pipe_gets_a_page_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_text(EVIL)
     assert capsys.readouterr().out == f"{EVIL}\n"
-
-
-@pytest.fixture
-def evil_service() -> Iterator[str]:
-    """A service whose every text is an attack."""
-    error = {"id": "x", "error": EVIL + MARKUP, "url": f"http://a.example/{EVIL}", "code": EVIL, "timestamp": EVIL}
-    page = {"success": True, "data": {"markdown": EVIL + MARKUP, "metadata": {"statusCode": 200, "title": EVIL}}}
-    status = {"success": True, "status": f"completed{EVIL}", "total": 1, "completed": 1, "data": [], "warning": EVIL}
-    answers = {"errors": {"errors": [error], "robotsBlocked": [EVIL]}, "scrape": page}
-
-    class Service(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            name = self.path.partition("?")[0].rpartition("/")[2]
-            failed = {"success": False, "error": EVIL + MARKUP, "code": EVIL}
-            code, body = (200, answers.get(name, status)) if "crawl/active" not in self.path else (400, failed)
-            raw = json.dumps(body).encode()
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.do_GET()
-
-        do_DELETE = do_GET
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["status", "batch", JOB], ["errors", "batch", JOB], ["cancel", "crawl", JOB], ["scrape", "http://a.example/"],
-        ["crawls"], ["status", "crawl", JOB, "--json"], ["scrape", "http://a.example/", "--json"],
-    ],
-    ids=" ".join,
-)  # fmt: skip
-def test_s11_a_command_on_a_terminal_shows_the_text_without_control_characters(
-    evil_service: str, command: list[str]
-) -> None:
-    """On a real pseudo-terminal: what the command writes there holds no order of a stranger's."""
-    import pty
-
-    main, other = pty.openpty()
-    environment = {**os.environ, "WEBLAKE_BASE_URL": evil_service, "WEBLAKE_API_KEY": "test-key", "TERM": "dumb"}
-    environment |= {"NO_COLOR": "1", "COLUMNS": "200"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "weblake", *command], stdin=other, stdout=other, stderr=other, env=environment
-    ) as process:
-        os.close(other)
-        got = b""
-        while True:
-            try:
-                piece = os.read(main, 65536)
-            except OSError:  # its other end is closed
-                break
-            if not piece:
-                break
-            got += piece
-        process.wait(60)
-    os.close(main)
-    text = got.decode().replace("\r\n", "\n")
-    assert OBEYED.findall(text) == [], text
-    assert "gnp.exe" in text or "owned" in text, text
-    assert "Traceback" not in text
 
 
 def test_s11_no_command_writes_csv() -> None:

@@ -25,24 +25,8 @@ from weblake.jobs import result_pages
 from weblake.jobs.retry import Retry
 from weblake.loads import starts
 
-#: Test modules that run with every kind of HTTP client, because what they prove depends on the client.
-RUN_WITH_EVERY_CLIENT = (
-    "api_key_leaks",
-    "api_key_origins",
-    "broken_responses",
-    "deadlines",
-    "error_responses",
-    "job_status",
-    "landing_over_sockets",
-    "lost_starts",
-    "malformed_json",
-    "next_links",
-    "plain_http",
-    "proxies",
-    "result_pages",
-    "tls",
-    "unreachable_hosts",
-)
+#: Test modules that run with every kind of HTTP client: what an error of the connection means depends on the client.
+RUN_WITH_EVERY_CLIENT = ("api_key_leaks", "api_key_origins", "broken_responses", "lost_starts", "unreachable_hosts")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from simulated_service import Clock, Page
 
-from weblake import steps
-from weblake.jobs.retry import Retry
-from weblake.steps import Flow, NoResponse, Request, Response
-
-T = TypeVar("T")
+from weblake.steps import NoResponse, Request, Response
 
 #: Refusals by name: the status, Retry-After, and the share of the request's deadline that they take.
 REFUSALS = {
@@ -105,19 +100,3 @@ class EndlessService:
     def reply(self, body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
         told = {"weblake-idempotency": "replay"} if self.replay else {}
         return Response(status, told | (headers or {}), json.dumps(body).encode(), received_at=self.clock.wall())
-
-
-@dataclass
-class EndlessServiceClient:
-    """A client on the service's clock."""
-
-    world: EndlessService
-    retry: Retry = field(default_factory=Retry)
-    service: str = "given"
-
-    def run(self, flow: Flow[T]) -> T:
-        clock = self.world.clock
-        return steps.run(flow, self.world, sleep=self.world.sleep, clock=clock.monotonic, wall=clock.wall)
-
-    def redact(self, text: str) -> str:
-        return text

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone, tzinfo
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest import mock
 from urllib.parse import urlencode
 
@@ -175,6 +175,9 @@ class SimulatedService:
         job = self.jobs[job_id] = Job(job_id, kind, target, self.clock.wall(), content)
         return job
 
+    def sleep(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+
     def send(self, request: Request) -> Response | NoResponse:
         self.clock.passed += 0.01
         fault = self.fault(request)
@@ -251,15 +254,15 @@ class SimulatedService:
 
 @dataclass
 class SimulatedClient:
-    """The part of a client's interface that load.land needs, on the simulation's clock."""
+    """The part of a client's interface that load.land needs, on the clock of its service."""
 
-    world: SimulatedService
+    world: Any
     retry: Retry = field(default_factory=Retry)
     service: str = "given"
 
     def run(self, flow: Flow[T]) -> T:
         clock = self.world.clock
-        return steps.run(flow, self.world, sleep=clock.sleep, clock=clock.monotonic, wall=clock.wall)
+        return steps.run(flow, self.world, sleep=self.world.sleep, clock=clock.monotonic, wall=clock.wall)
 
     def redact(self, text: str) -> str:
         return text

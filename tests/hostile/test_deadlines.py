@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 from catalogue import proves
-from endless_service import BEHAVIOURS, EndlessService, EndlessServiceClient
+from endless_service import BEHAVIOURS, EndlessService
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scripted_job import JOB, url_of
+from simulated_service import SimulatedClient
 
 from weblake.api import operations
 from weblake.dataset.root import open_dataset
@@ -29,8 +30,8 @@ from weblake.loads.load_request import LoadRequest, Naming, Terms
 
 QUIET = settings(max_examples=30, print_blob=True, suppress_health_check=list(HealthCheck))
 
-#: Seconds: of one start, of one read, of one call's waits.
-START_S, READ_S, WAIT_S = 30.0, 120.0, SINGLE.wait_s
+#: Seconds: of one read, of one call's waits.
+READ_S, WAIT_S = 120.0, SINGLE.wait_s
 #: The smallest pause after a response that demands a wait, and the smallest between two polls.
 PAUSE_S, POLL_S = 0.05, 0.75 * polling.FIRST_POLL_S
 #: The error of sums of floating point numbers.
@@ -68,7 +69,7 @@ def landed(service: EndlessService, request_for: Callable[[str], LoadRequest], t
     with tempfile.TemporaryDirectory() as directory, service.clock.installed():
         root = str(Path(directory, "lake"))
         with contextlib.suppress(WeblakeError):
-            load.land(EndlessServiceClient(service), open_dataset(root), request_for(root), terms)
+            load.land(SimulatedClient(service), open_dataset(root), request_for(root), terms)
 
 
 @proves(
@@ -133,9 +134,9 @@ def test_cancelling_a_job_at_its_deadline_is_bounded(behaviours: list[str], late
     assert service.clock.passed <= timeout_s + spare + ROUNDING_S
 
 
-def ended(service: EndlessService, flow: Callable[[EndlessServiceClient], object]) -> None:
+def ended(service: EndlessService, flow: Callable[[SimulatedClient], object]) -> None:
     with contextlib.suppress(WeblakeError):
-        flow(EndlessServiceClient(service))
+        flow(SimulatedClient(service))
 
 
 @proves("5.1", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")

@@ -58,14 +58,6 @@ def test_each_chunk_is_requested_while_the_previous_one_arrives(service: Scripte
     assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
 
 
-def test_the_error_list_is_requested_while_the_last_chunk_arrives(service: ScriptedService, lake: Lake) -> None:
-    documents = long_pages(6)
-    job = Job(service, documents, cut=2)
-    job.always(4, held_back(service, job.chunks[4], f"{job.read}/errors", behind=0))
-    lake.land(job=JOB, timeout=60).landed(documents)
-    assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
-
-
 @pytest.mark.parametrize("completed", [0, 10_000, "6", None])
 def test_prefetching_does_not_rely_on_the_total(service: ScriptedService, lake: Lake, completed: object) -> None:
     documents = long_pages(6)
@@ -122,16 +114,6 @@ def test_a_failed_prefetch_is_requested_again(service: ScriptedService, lake: La
     service.first(f"{job.read}/errors", reply(b"", 500))
     lake.land(job=JOB, timeout=60).landed(documents)
     assert len(service.requests_for(job.at(2))) == 3
-
-
-def test_no_page_of_a_job_that_runs_again_is_prefetched(service: ScriptedService, lake: Lake) -> None:
-    documents = long_pages(6)
-    job = Job(service, documents, cut=2)
-    job.first(0, reply(job.chunks[0]))
-    job.first(2, reply(job.chunks[2] | {"status": "scraping"}), reply(job.chunks[2] | {"status": "scraping"}))
-    lake.land(job=JOB, timeout=60).landed(documents)
-    assert len(service.requests_for(job.at(2))) == 3
-    assert len(service.requests_for(job.at(4))) == 1
 
 
 def test_the_last_poll_delivers_the_first_chunk(service: ScriptedService, lake: Lake) -> None:

@@ -1,8 +1,7 @@
-"""How often a start is sent, and for how long on a virtual clock, for each class of responses and both clients."""
+"""How often a landing sends its start, and for how long on a virtual clock, for each class of responses."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from landing_commands import KEY
 from scripted_job import ACTIVITY, url_of
 from scripted_service import Play, ScriptedService, close, reply, reset
 
-from weblake import AsyncClient, Client, steps
+from weblake import Client, steps
 from weblake.api import operation
 from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
@@ -26,33 +25,32 @@ URLS = [url_of(0)]
 NO = {"success": False, "error": "no"}
 PAGE = {"content_type": "text/html"}
 
-#: The response; how often a landing sends the start, within how many seconds, and what it raises; how often a single
-#: call of a client sends it, and what that raises.
-RESPONSES: dict[str, tuple[Play | None, int, float, str, int, str]] = {
+#: The response; how often a landing sends the start, within how many seconds, and what it raises.
+RESPONSES: dict[str, tuple[Play | None, int, float, str]] = {
     **{
-        str(status): (reply("", status, location="http://127.0.0.1:9/"), 1, 1, "MalformedReply", 1, "MalformedReply")
+        str(status): (reply("", status, location="http://127.0.0.1:9/"), 1, 1, "MalformedReply")
         for status in (300, 301, 302, 304, 307, 308)
     },
-    "303": (reply("", 303), 1, 1, "MalformedReply", 1, "OutcomeUnknown"),
-    "a login page": (reply("<html>", 200, **PAGE), 1, 1, "MalformedReply", 1, "OutcomeUnknown"),
-    "400": (reply(NO, 400), 1, 1, "RequestRejected", 1, "RequestRejected"),
-    "401": (reply(NO, 401), 1, 1, "AuthenticationFailed", 1, "AuthenticationFailed"),
-    "404": (reply("<html>", 404, **PAGE), 1, 1, "RequestRejected", 1, "JobGone"),
-    "405": (reply("", 405), 1, 1, "RequestRejected", 1, "RequestRejected"),
-    "501": (reply("", 501), 1, 1, "ServiceUnavailable", 1, "ServiceUnavailable"),
-    "511": (reply("<html>", 511, **PAGE), 1, 1, "ServiceUnavailable", 1, "ServiceUnavailable"),
-    "204": (reply(b"", 204), 3, 140, "MalformedReply", 1, "OutcomeUnknown"),
-    "malformed JSON": (reply(b'{"success": tru'), 3, 140, "MalformedReply", 1, "OutcomeUnknown"),
-    "429": (reply(NO, 429), 15, 20, "RateLimited", 15, "RateLimited"),
-    "no connection": (None, 15, 20, "ServiceUnreachable", 15, "ServiceUnreachable"),
+    "303": (reply("", 303), 1, 1, "MalformedReply"),
+    "a login page": (reply("<html>", 200, **PAGE), 1, 1, "MalformedReply"),
+    "400": (reply(NO, 400), 1, 1, "RequestRejected"),
+    "401": (reply(NO, 401), 1, 1, "AuthenticationFailed"),
+    "404": (reply("<html>", 404, **PAGE), 1, 1, "RequestRejected"),
+    "405": (reply("", 405), 1, 1, "RequestRejected"),
+    "501": (reply("", 501), 1, 1, "ServiceUnavailable"),
+    "511": (reply("<html>", 511, **PAGE), 1, 1, "ServiceUnavailable"),
+    "204": (reply(b"", 204), 3, 140, "MalformedReply"),
+    "malformed JSON": (reply(b'{"success": tru'), 3, 140, "MalformedReply"),
+    "429": (reply(NO, 429), 15, 20, "RateLimited"),
+    "no connection": (None, 15, 20, "ServiceUnreachable"),
     **{
-        str(status): (reply("<html>", status, **PAGE), 10, 430, "ServiceUnavailable", 1, "OutcomeUnknown")
+        str(status): (reply("<html>", status, **PAGE), 10, 430, "ServiceUnavailable")
         for status in (408, 500, 502, 503, 504)
     },
-    "409": (reply(NO, 409), 10, 430, "RequestRejected", 1, "OutcomeUnknown"),
-    "cut off": (reply(b'{"success"', length=99), 10, 430, "ServiceUnreachable", 1, "OutcomeUnknown"),
-    "reset": (reset(), 10, 430, "ServiceUnreachable", 1, "OutcomeUnknown"),
-    "closed": (close(), 10, 430, "ServiceUnreachable", 1, "OutcomeUnknown"),
+    "409": (reply(NO, 409), 10, 430, "RequestRejected"),
+    "cut off": (reply(b'{"success"', length=99), 10, 430, "ServiceUnreachable"),
+    "reset": (reset(), 10, 430, "ServiceUnreachable"),
+    "closed": (close(), 10, 430, "ServiceUnreachable"),
 }
 
 
@@ -98,15 +96,6 @@ def real_waits(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
     monkeypatch.setattr(operation, "START_DEADLINE_S", 30.0)
 
 
-@pytest.fixture(params=RESPONSES)
-def answer(request: pytest.FixtureRequest, service: ScriptedService) -> tuple[Play | None, int, float, str, int, str]:
-    found = RESPONSES[request.param]
-    service.on(ACTIVITY, reply({"success": True, "data": []}))
-    if found[0] is not None:
-        service.on(START, found[0])
-    return found
-
-
 @proves(
     "H15",
     at="src/weblake/loads/starts.py",
@@ -114,10 +103,14 @@ def answer(request: pytest.FixtureRequest, service: ScriptedService) -> tuple[Pl
     becomes="        if False:",
     case="a login page",
 )
+@pytest.mark.parametrize("case", RESPONSES)
 def test_h15_a_landing_sends_its_start_as_often_as_expected(
-    service: ScriptedService, answer: tuple[Play | None, int, float, str, int, str], tmp_path: Path
+    service: ScriptedService, case: str, tmp_path: Path
 ) -> None:
-    play, sends, seconds, kind, _, _ = answer
+    play, sends, seconds, kind = RESPONSES[case]
+    service.on(ACTIVITY, reply({"success": True, "data": []}))
+    if play is not None:
+        service.on(START, play)
     with VirtualClient(service.url, KEY) as client:
         client.carrier = CountingTransport(client.transport, refused=play is None)
         with pytest.raises(WeblakeError) as caught:
@@ -125,20 +118,3 @@ def test_h15_a_landing_sends_its_start_as_often_as_expected(
         assert type(caught.value).__name__ == kind
         assert client.carrier.sent == sends
         assert client.passed < seconds
-
-
-@pytest.mark.parametrize("awaited", [False, True], ids=["Client", "AsyncClient"])
-def test_a_single_call_sends_its_start_as_often_as_expected(
-    service: ScriptedService, answer: tuple[Play | None, int, float, str, int, str], awaited: bool
-) -> None:
-    play, _, _, _, sends, kind = answer
-    url = "http://127.0.0.1:9" if play is None else service.url  # the discard port, on which nothing listens
-
-    async def call() -> None:
-        async with AsyncClient(url, KEY) as client:
-            await client.start_batch_scrape(URLS)
-
-    with Client(url, KEY) as client, pytest.raises(WeblakeError) as caught:
-        asyncio.run(call()) if awaited else client.start_batch_scrape(URLS)
-    assert type(caught.value).__name__ == kind
-    assert len(service.requests_for(START)) == (0 if play is None else sends)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import re
 import socket
 import ssl
@@ -12,63 +11,26 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from catalogue import proves
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from landing_commands import KEY, Lake
 from polling import until
 from scripted_job import JOB, Job, pages
 from scripted_service import ScriptedService, reply
+from tls_lab import Authority
 
 import weblake
 from weblake.errors import AskPerson, RetryLater, ServiceUnreachable, WeblakeError
 from weblake.jobs.retry import SINGLE
 
-DAY = datetime.timedelta(days=1)
-Signer = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
-
-
-def named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def certificate(host: str = "localhost", *, by: Signer | None = None, authority: bool = False, age: int = 0) -> Signer:
-    """Return a certificate, self-signed or signed by `by`, whose validity lies `age` days in the past."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.timezone.utc) - age * DAY
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(named(host))
-        .issuer_name(by[0].subject if by else named(host))
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - DAY)
-        .not_valid_after(now + DAY)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-        .sign(by[1] if by else key, hashes.SHA256())
-    )
-    return made, key
-
-
-def pem(signer: Signer, *, with_key: bool) -> bytes:
-    text = signer[0].public_bytes(serialization.Encoding.PEM)
-    if not with_key:
-        return text
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return text + signer[1].private_bytes(*form)
-
 
 class SecureService(ScriptedService):
     """Serve a scripted service over TLS; the first handshakes end as `breaks` say."""
 
-    def __init__(self, file: Path) -> None:
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(file)
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
         self.connections = 0
         self.breaks: list[Callable[[socket.socket], None]] = []
         super().__init__()
@@ -83,27 +45,23 @@ class SecureService(ScriptedService):
                 super()._serve(self._context.wrap_socket(peer, server_side=True))
 
 
-AUTHORITY = certificate("test authority", authority=True)
-
-#: The server's certificate, and what weblake's error says about it.
-BAD = {
-    "expired": (lambda: certificate(by=AUTHORITY, age=9), "certificate has expired"),
-    "not yet valid": (lambda: certificate(by=AUTHORITY, age=-9), "not yet valid"),
-    "another host": (lambda: certificate("other.test", by=AUTHORITY), "not valid for 'localhost'"),
-    "self-signed": (certificate, "self-signed certificate"),
-    "an unknown authority": (lambda: certificate(by=certificate("x", authority=True)), "unable to get local issuer"),
+#: Arguments of the server's certificate, and what weblake's error says about it.
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "expired": ({"age": 9}, "certificate has expired"),
+    "not yet valid": ({"age": -9}, "not yet valid"),
+    "another host": ({"host": "other.test"}, "not valid for 'localhost'"),
+    "an unknown authority": ({}, "unable to get local issuer"),
 }
-GOOD = {"good": (lambda: certificate(by=AUTHORITY), "")}
 
 
 @pytest.fixture
 def secure(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecureService]:
     """Serve with the certificate that the test names; the test's own authority is trusted."""
-    make = (BAD | GOOD)[getattr(request, "param", "good")][0]
-    (tmp_path / "authority.pem").write_bytes(pem(AUTHORITY, with_key=False))
-    (tmp_path / "service.pem").write_bytes(pem(make(), with_key=True))
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
-    made = SecureService(tmp_path / "service.pem")
+    kind = getattr(request, "param", "good")
+    authority, unknown = Authority(tmp_path), Authority(tmp_path, "another authority")
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.bundle))
+    signer = unknown if kind == "an unknown authority" else authority
+    made = SecureService(signer.server_context(**BAD.get(kind, ({}, ""))[0]))
     made.on("GET /v2/team/credit-usage", reply({"success": True, "data": {"remainingCredits": 7}}))
     made.on("POST /v2/batch/scrape", reply({"success": True, "id": JOB}))
     yield made
@@ -140,7 +98,7 @@ WAY_OUT = re.compile(
     at="src/weblake/http/options.py",
     line="httpx.create_ssl_context()",
     becomes="httpx.create_ssl_context(verify=False)",
-    case="blocking-self-signed",
+    case="blocking-an unknown authority",
 )
 @proves(
     "H13",

@@ -23,7 +23,6 @@ from weblake.jobs.ended_jobs import (
     MAX_PENDING,
     ROUND_TRIES,
     UNREADABLE_ROUNDS,
-    WINDOW_MS,
     EndedJobs,
     ListedJob,
     PollResults,
@@ -106,30 +105,6 @@ def test_running_jobs_beyond_the_bound_are_reported_when_there_is_room() -> None
     told += state.record_round(jobs, everything)
     assert [job.job_id for job in told] == [job.job_id for job in jobs]
     assert state.record_round(jobs, everything) == []
-
-
-def test_a_full_state_has_600_running_and_400_ended_jobs_and_fits_into_64_kb() -> None:
-    ended = [ListedJob(uuid(n), 1_764_000_000_000 + n, None) for n in range(1000)]
-    running = [ListedJob(uuid(n), 1_764_000_001_000 + n, None) for n in range(1000, 2000)]
-    state = WatcherState()
-    assert len(state.record_round([*ended, *running], {job.job_id: COMPLETED for job in ended})) == 1000
-    assert (len(state.pending), len(state.over)) == (600, 400)
-    assert len(json.dumps(state.write())) < 64_000
-
-
-def test_a_job_that_is_listed_late_is_reported() -> None:
-    state = WatcherState()
-    state.record_round([ListedJob("b", 2000, None)], {"b": COMPLETED})
-    assert [job.job_id for job in state.record_round([ListedJob("a", 1000, None)], {"a": COMPLETED})] == ["a"]
-
-
-def test_a_job_that_runs_longer_than_the_activity_list_covers_is_reported() -> None:
-    state = WatcherState()
-    state.record_round([ListedJob("long", 0, "https://example.com/")], {})
-    state.record_round(
-        [ListedJob(uuid(n), 2 * WINDOW_MS + n, None) for n in range(3)], {uuid(n): COMPLETED for n in range(3)}
-    )
-    assert [job.job_id for job in restarted(state).record_round([], {"long": COMPLETED})] == ["long"]
 
 
 @pytest.mark.parametrize(

@@ -34,21 +34,23 @@ class Authority:
         self.bundle = folder / f"{name.replace(' ', '-')}.pem"
         self.bundle.write_bytes(signed.public_bytes(_PEM))
 
-    def certificate(self, host: str) -> tuple[Path, Path]:
-        """Return the paths of a certificate for a host name, and of its key."""
+    def certificate(self, host: str, *, age: int = 0) -> tuple[Path, Path]:
+        """Return the paths of a certificate for a host name, whose validity lies `age` days back, and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-        signed = self._signed(subject, key, x509.SubjectAlternativeName([x509.DNSName(host)]))
+        signed = self._signed(subject, key, x509.SubjectAlternativeName([x509.DNSName(host)]), age)
         paths = self._folder / f"{host}.crt", self._folder / f"{host}.key"
         paths[0].write_bytes(signed.public_bytes(_PEM))
         form = (_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         paths[1].write_bytes(key.private_bytes(*form))
         return paths
 
-    def server_context(self, host: str = "localhost", *, client_certificates: bool = False) -> ssl.SSLContext:
+    def server_context(
+        self, host: str = "localhost", *, client_certificates: bool = False, age: int = 0
+    ) -> ssl.SSLContext:
         """Return a TLS context for a server, which may demand a client certificate of this authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*self.certificate(host))
+        context.load_cert_chain(*self.certificate(host, age=age))
         if client_certificates:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(self.bundle)
@@ -61,9 +63,9 @@ class Authority:
         return made.public_bytes(_PEM)
 
     def _signed(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, extension: x509.ExtensionType
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, extension: x509.ExtensionType, age: int = 0
     ) -> x509.Certificate:
-        now = datetime.datetime.now(datetime.timezone.utc)
+        now = datetime.datetime.now(datetime.timezone.utc) - age * _DAY
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -135,11 +137,10 @@ class Server:
 
 
 class Service(Server):
-    """Reports its credits and keeps the head of each request; `drip` sends a byte every 50 ms and never ends."""
+    """Reports its credits and keeps the head of each request."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None, *, drip: str = "") -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.heads: list[bytes] = []
-        self._drip = drip
         super().__init__(tls)
 
     def _serve(self, peer: socket.socket) -> None:
@@ -147,12 +148,6 @@ class Service(Server):
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % len(body)
         while request := _read_head(peer):
             self.heads.append(request)
-            if self._drip:
-                head = head.replace(b"length: ", b"length: 9")
-                peer.sendall(head + (b"\r\n" if self._drip == "body" else b""))
-                while not self._over.wait(0.05):
-                    peer.sendall(b"x")
-                return
             peer.sendall(head + b"\r\n" + body)
 
 

@@ -124,26 +124,13 @@ def test_a_crawl_keeps_pages_with_similar_urls_and_an_error_beside_a_document() 
     assert (account.stored, account.failed) == (2, 1)
 
 
-def test_two_spellings_are_two_pages_if_the_service_counts_both() -> None:
-    reconciler = Reconciler(["http://a.test/", "http://a.test"])
-    arrive(reconciler, "http://a.test/")
-    account = reconciler.close(errors(), HEAD | {"completed": 2, "total": 1})
-    assert (account.duplicates, account.missing) == (0, 1)
-
-
-def test_a_result_that_the_service_has_lost_makes_one_page_missing_and_no_other() -> None:
-    """Two spellings of two URLs, of which the service counts two pages and three results; two documents arrived."""
+@pytest.mark.parametrize(("total", "completed", "merged"), [(4, 2, 0), (3, 2, 1), (2, 2, 2), (2, 3, 1)])
+def test_as_many_spellings_are_merged_as_the_service_counts_fewer_pages(
+    total: int, completed: int, merged: int
+) -> None:
     reconciler = Reconciler([f"http://a.test/{n}{slash}" for n in "12" for slash in ("", "/")])
     arrive(reconciler, "http://a.test/1", "http://a.test/2")
-    account = reconciler.close(errors(), HEAD | {"completed": 3, "total": 2})
-    assert (account.stored, account.missing, account.duplicates) == (2, 1, 1)
-
-
-@pytest.mark.parametrize(("total", "merged"), [(4, 0), (3, 1), (2, 2)])
-def test_as_many_spellings_are_merged_as_the_service_counts_fewer_pages(total: int, merged: int) -> None:
-    reconciler = Reconciler([f"http://a.test/{n}{slash}" for n in "12" for slash in ("", "/")])
-    arrive(reconciler, "http://a.test/1", "http://a.test/2")
-    account = reconciler.close(errors(), HEAD | {"completed": 2, "total": total})
+    account = reconciler.close(errors(), HEAD | {"completed": completed, "total": total})
     assert (account.duplicates, account.missing) == (merged, 2 - merged)
 
 

@@ -1,12 +1,13 @@
-"""Tests of a retry and a Clear on the real service: which of them pays for a job, and which lands a paid one.
+"""Tests of a retry, a Clear and overlapping runs on the real service: which pays for a job, and which lands a paid one.
 
-Rows O1 and O2 of the fault catalogue, as every orchestrator has them; the real ones are tested beside it.
+Rows O1, O2, O5 and O6 of the fault catalogue, as every orchestrator has them; the real ones are tested beside it.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -18,10 +19,11 @@ from crash_steps import crash
 from polling import until
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
-from weblake import Terms, errors
+from weblake import Client, Terms, errors
 from weblake.dataset import root
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Job
+from weblake.dataset.root import open_dataset
 from weblake.events import Event, StatusPolled
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef, get_status
@@ -480,3 +482,74 @@ def test_the_partitions_of_a_graph_are_loads_and_slots_of_their_own() -> None:
     assert task("a").slot(0, None).has_partition
     assert not task(None).slot(0, None).has_partition
     assert task(None).slot(0, {"day": "1"}).name != task(None).slot(0, {"day": "2"}).name
+
+
+#: The other run, what made it ask, its path keys and those of the first; how many are bought, and how many stay.
+DAY, NEXT_DAY = {"day": "2026-11-20"}, {"day": "2026-11-21"}
+OVERLAPS: dict[str, tuple[str, str, Mapping[str, str] | None, Mapping[str, str] | None, int, int]] = {
+    "a backfill of the same day": ("backfill__1", RETRY, DAY, DAY, 2, 1),
+    "a person who triggers the same day": ("manual__1", RETRY, DAY, DAY, 2, 1),
+    "a backfill of another day": ("backfill__1", RETRY, DAY, NEXT_DAY, 2, 2),
+    "a backfill without path keys": ("backfill__1", RETRY, None, None, 2, 2),
+    "a backfill that takes the scheduled run again": ("scheduled__1", CLEAR, None, None, 2, 1),
+    "a retry of the scheduled run": ("scheduled__1", RETRY, DAY, DAY, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPS)
+@proves(
+    "O6",
+    at="src/weblake/loads/load_request.py",
+    line='return load_id_of("task", *self._whole(), self.run, generation)',
+    becomes='return load_id_of("task", *self._whole(), generation)',
+    case="a backfill of another day",
+)
+@proves(
+    "O6",
+    at="src/weblake/dataset/slots.py",
+    line="return self.slot_has_partition and",
+    becomes="return False and",
+    case="a backfill of the same day",
+)
+def test_o6_a_backfill_that_overlaps_a_scheduled_run(lab: TaskLab, name: str) -> None:
+    """Both have been started before either lands, and the one that began first is over last."""
+    run, occasion, keys, other_keys, bought, stay = OVERLAPS[name]
+    lab.run, lab.keys = "scheduled__1", keys
+    first = lab.placed(RETRY)
+    load.start_load(lab.client, lab.dataset, first)
+    if occasion == CLEAR:
+        load.land(lab.client, lab.dataset, first)  # Airflow takes a run again when it has ended
+    lab.run, lab.keys = run, other_keys
+    second = lab.placed(occasion)
+    load.start_load(lab.client, lab.dataset, second)
+    receipts = {load.land(lab.client, lab.dataset, request, Terms(poll_s=0.2)).receipt for request in (second, first)}
+    assert (lab.started, len(receipts)) == (bought, bought)
+    assert len(lab.visible) == stay
+    assert second.load_id in lab.visible, "what was asked for last is there"
+
+
+@proves(
+    "O5",
+    at="src/weblake/loads/load_request.py",
+    line='return load_id_of("task", *self._whole(), self.run, generation)',
+    becomes='return load_id_of("task", *self._whole(), self.run, generation, id(self))',
+)
+def test_o5_two_concurrent_tries_of_one_task_pay_once(lab: TaskLab) -> None:
+    """A worker that nobody hears of any more, and the one that was started in its place, at the same moment."""
+    lab.service.faults({"match": {"method": "POST"}, "times": None, "effect": {"latency_ms": 300}})
+    together, landed = threading.Barrier(2), list[root.LandedLoad]()
+
+    def one_try() -> None:
+        with Client(lab.service.url, lab.service.key) as client:
+            mine = replace(lab, client=client, dataset=open_dataset(lab.root))
+            together.wait(20)
+            landed.append(mine.land(RETRY))
+
+    tries = [threading.Thread(target=one_try) for _ in range(2)]
+    for each in tries:
+        each.start()
+    for each in tries:
+        each.join(60)
+    assert [each.receipt.stored for each in landed] == [len(URLS)] * 2
+    assert landed[0].receipt == landed[1].receipt
+    assert (lab.started, len(lab.visible)) == (1, 1)

@@ -106,12 +106,6 @@ def test_the_changed_list_is_started_after_the_first_has_landed(shell: Shell) ->
     assert shell.kept == []
 
 
-def test_an_unchanged_file_continues_without_a_message(shell: Shell) -> None:
-    shell.killed()
-    assert shell.landed() == (3, "")
-    assert shell.lab.started == 1
-
-
 @pytest.mark.parametrize(
     "other",
     [("--key", "tuesday"), ("--new",), ("--format", "html"), ("--partition", "day=2026-11-21")],
@@ -159,16 +153,6 @@ def test_a_run_that_died_before_its_start_does_not_bind_the_file_to_its_list(she
     shell.write([*URLS, ANOTHER])
     assert shell.landed() == (4, "")
     assert shell.lab.started == 1
-
-
-def test_a_load_whose_job_was_landed_by_its_id_is_complete(shell: Shell) -> None:
-    detached = json.loads(shell.batch("--detach").stdout)
-    _commands()
-    from weblake.cli.app import app
-
-    assert CliRunner().invoke(app, ["land", "batch", detached["job_id"], "--to", str(shell.root)]).exit_code == 0
-    shell.write([*URLS, ANOTHER])
-    assert shell.landed() == (4, "")
 
 
 def test_a_damaged_record_of_the_file_stops_its_load_only(shell: Shell, tmp_path: Path) -> None:

@@ -328,21 +328,18 @@ def test_without_a_service_orphans_are_listed_from_the_ledger(lab: Lab) -> None:
     assert isinstance(found.unasked, errors.AuthenticationFailed)
 
 
-def test_a_job_of_another_service_is_not_requested(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.begin(a_batch())
+@pytest.mark.parametrize("lost", [False, True])
+def test_another_service_is_not_asked_about_a_job_or_a_lost_start(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    if lost:
+        lab.lost(a_batch(), arrives=True)
+    else:
+        lab.begin(a_batch())
     asked = len(lab.service.requests())
     monkeypatch.setattr(Client, "service", "https://other.test")
     found = lab.one()
-    assert (found.state, "not https://other.test" in found.why) == (None, True)
-    assert len(lab.service.requests()) == asked
-
-
-def test_a_lost_start_at_another_service_is_not_looked_up(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.lost(a_batch(), arrives=True)
-    asked = len(lab.service.requests())
-    monkeypatch.setattr(Client, "service", "https://other.test")
-    found = lab.one()
-    assert (found.candidates, "not https://other.test" in found.why) == (None, True)
+    assert (found.state, found.candidates, "not https://other.test" in found.why) == (None, None, True)
     assert len(lab.service.requests()) == asked
 
 
@@ -380,16 +377,10 @@ def test_a_request_that_the_service_refuses_leaves_one_load_unknown(
     assert (crawl.state is not None, crawl.why) == (True, "")
 
 
-def test_a_page_that_the_service_has_dropped_is_gone(lab: Lab) -> None:
-    lab.begin(load_request.scrape(URLS[0], Naming()))
-    assert lab.one().state == "completed"
-    lab.service.faults({"match": {"path": "/v2/scrape/.*"}, "times": 9, "effect": {"status": 404}})
-    assert lab.one().state == "gone"
-
-
-def test_a_job_that_the_service_has_dropped_is_gone(lab: Lab) -> None:
-    lab.begin(a_batch())
-    lab.service.faults({"match": {"path": "/v2/batch/scrape/.*"}, "times": 9, "effect": {"status": 404}})
+@pytest.mark.parametrize("request_", [load_request.scrape(URLS[0], Naming()), a_batch()], ids=["a page", "a job"])
+def test_what_the_service_has_dropped_is_gone(lab: Lab, request_: LoadRequest) -> None:
+    lab.begin(request_)
+    lab.service.faults({"match": {"path": "/v2/(batch/)?scrape/.*"}, "times": 9, "effect": {"status": 404}})
     found = lab.one()
     assert found.state == "gone"
     assert "lost" in advice(found, lab.root)[0]

@@ -223,24 +223,6 @@ def test_documents_of_another_job_under_the_same_load_id_are_refused(root: Root)
     assert root.dataset.ledger.landing_load("batch_scrape", JOB[:-1] + "2") is None, "it can be landed by its id"
 
 
-def test_documents_of_another_job_that_are_published_at_the_same_time_are_not_taken_for_this_job(
-    root: Root, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    intent, publish = root.intent(), LocalStorage.publish
-    mine = root.staged(intent)
-    object.__setattr__(mine.receipt, "job_id", JOB[:-1] + "2")
-    other = root.staged(intent).written.path
-
-    def is_late(storage: LocalStorage, local_file: Path, name: str) -> bool:
-        assert publish(storage, other, name)
-        return publish(storage, local_file, name)
-
-    monkeypatch.setattr(LocalStorage, "publish", is_late)
-    with pytest.raises(StorageRefused, match=r"holds job .*1 and not .*2"):
-        publishing.publish(root.dataset, intent, mine)
-    assert root.dataset.ledger.done(intent.load_id) is None
-
-
 def test_a_file_of_somebody_else_under_the_name_of_a_load_is_not_overwritten(root: Root) -> None:
     intent = root.intent()
     foreign = root.staged(intent).written.path.with_name("foreign.parquet")
@@ -297,15 +279,6 @@ def test_a_refused_load_that_another_run_publishes_has_the_receipt_of_that_file(
     assert (root.rows("documents"), root.rows("page_errors"), root.kept()) == (1, 0, [])
 
 
-def test_a_load_that_is_refused_again_without_missing_pages_keeps_no_page_errors(root: Root) -> None:
-    intent = root.intent()
-    publishing.refuse(root.dataset, intent, root.staged(intent, missing=2))
-    publishing.refuse(root.dataset, intent, root.staged(intent))
-    assert len(root.kept()) == 1
-    publishing.promote(root.dataset, intent.load_id)
-    assert (root.rows("documents"), root.rows("page_errors")) == (1, 0)
-
-
 @proves(
     "2.1",
     at="src/weblake/loads/publishing.py",
@@ -357,16 +330,6 @@ def test_a_refused_load_replaces_the_page_errors_of_a_run_that_died(
     assert receipt is not None
     assert before_documents == [1]
     assert (receipt.missing, root.rows("page_errors"), root.kept()) == (1, 1, [])
-
-
-def test_a_refused_load_without_page_errors_removes_those_of_a_run_that_died(
-    root: Root, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    intent = publish_cut_off_at(LocalStorage, "publish", root, monkeypatch, missing=2)
-    publishing.refuse(root.dataset, intent, root.staged(intent))
-    receipt = publishing.promote(root.dataset, intent.load_id)
-    assert receipt is not None
-    assert (receipt.missing, root.rows("documents"), root.rows("page_errors"), root.kept()) == (0, 1, 0, [])
 
 
 @pytest.mark.parametrize(
@@ -490,25 +453,6 @@ def test_a_refused_part_that_is_published_while_another_run_publishes_the_whole_
     receipt = Receipt.from_dict(done.receipt)
     assert receipt.missing == root.rows("page_errors") == (0 if faster == "the whole load" else 2)
     assert {file.path for file in receipt.files} == set(root.landed())
-
-
-def test_page_errors_that_a_killed_run_has_written_during_a_publication_are_removed(
-    root: Root, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    intent, publish = root.intent(), LocalStorage.publish
-    publishing.refuse(root.dataset, intent, root.staged(intent, missing=2))
-
-    def comes_between(storage: LocalStorage, local_file: Path, name: str) -> bool:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(LocalStorage, "move", crash)
-            with pytest.raises(KeyboardInterrupt):
-                publishing.promote(root.dataset, intent.load_id)
-        return publish(storage, local_file, name)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalStorage, "publish", comes_between)
-        receipt = publishing.publish(root.dataset, intent, root.staged(intent)).receipt
-    assert (receipt.missing, root.rows("page_errors"), len(receipt.files)) == (0, 0, 1)
 
 
 def test_the_history_since_a_load_has_the_later_ones_only(root: Root) -> None:

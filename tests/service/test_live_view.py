@@ -31,7 +31,6 @@ PAGES = {
     "/other": "<!doctype html><title>Other</title><body style='background:#063'><h1>Other</h1>",
     "/busy": "<!doctype html><title>Busy</title><body><script>setInterval(() => document.body.style.background = "
     "'#' + Math.floor(Math.random() * 0xffffff).toString(16).padStart(6, '0'), 10)</script>",
-    "/odd": "<!doctype html><title>&lt;img src=x onerror=alert(1)&gt;</title><p>odd",
 }
 
 # Without a browser

@@ -26,7 +26,7 @@ from weblake_service.web.map_urls import _by_relevance
 
 Site, site = loopback.Site, loopback.site
 #: Seconds that a small page of one team may take while another team's costly call runs, and milliseconds of that call.
-MOST_WAIT, TIMEOUT = 1.0, 1500
+MOST_WAIT, TIMEOUT = 1.0, 4000
 NESTED, FLAT, COSTLY = "<div>" * 500 + "x", "<a href=/>x</a>" * 2000, "a:has(~ a:has(~ b))"
 
 #: Each costly page and the options of its scrape; none of them can be converted in the time.
@@ -40,19 +40,10 @@ PAGES: dict[str, tuple[str, dict[str, object]]] = {
 #: Each costly site: its files besides a start page, and the options of a crawl.
 SITES: dict[str, tuple[dict[str, str], dict[str, object]]] = {
     "robots.txt": ({"/robots.txt": "User-agent: *\n" + "Disallow: /*a*b?c=\n" * 18_000}, {}),
-    "agents": (
-        {"/robots.txt": "".join(f"User-agent: a{n}\n" for n in range(9000)) + "Disallow: /*a*b?c=\n" * 9000},
-        {},
-    ),
     "patterns": ({}, {"includePaths": [f"^/a{n}" for n in range(1000)], "excludePaths": ["[ab]*b[ab]{900}b"] * 100}),
-    "long links": ({"/": "".join(f"<a href='/{' ' * 4000}{n}'>x</a>" for n in range(500))}, {}),
     "sitemap": (
         {"/sitemap.xml": "<urlset>" + "".join(f"<url><loc>/{n}/{'x' * 100}</loc></url>" for n in range(40_000))},
         {},
-    ),
-    "sitemap of other sites": (
-        {"/sitemap.xml": "<urlset>" + "<url><loc>https://a.example/</loc></url>" * 500_000},
-        {"sitemap": "only"},
     ),
     "blank sitemap": ({"/sitemap.xml": "\v" * 40_000_000}, {}),
 }
@@ -116,7 +107,7 @@ def test_a_costly_page_ends_at_its_timeout_and_delays_no_other_team(teams: Teams
     request = {"url": teams.site.page("/costly", body.encode()), "maxAge": 0, "timeout": TIMEOUT, **options}
     told = teams.beside(lambda: dict(teams.post("/v2/scrape", "red", **request).json()))
     assert told["code"] == "SCRAPE_TIMEOUT", told
-    assert told["error"].startswith(f"{request['url']} was not converted within 1.5 s. "), told
+    assert told["error"].startswith(f"{request['url']} was not converted within 4 s. "), told
     selectors = [one for one in ("div:has(div div b)", COSTLY) if one in str(options)]
     assert all(repr(selector) in told["error"] for selector in selectors), told
 

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from weblake.jobs.ended_jobs import WatcherState as WatcherState
     from weblake.jobs.ended_jobs import poll_all as poll_all
     from weblake.jobs.job_links import job_page as job_page
-    from weblake.jobs.named_pauses import longest_named_pause as longest_named_pause
-    from weblake.jobs.named_pauses import named_pause as named_pause
     from weblake.jobs.polling import JobRef as JobRef
     from weblake.jobs.polling import OverBudget as OverBudget
     from weblake.jobs.polling import WaitingJob as WaitingJob
@@ -65,6 +63,8 @@ if TYPE_CHECKING:
     from weblake.jobs.polling import wait_for_any as wait_for_any
     from weblake.jobs.retry import Retry as Retry
     from weblake.jobs.retry import RetryPolicy as RetryPolicy
+    from weblake.jobs.retry import longest_named_pause as longest_named_pause
+    from weblake.jobs.retry import named_pause as named_pause
     from weblake.jobs.retry import observing as observing
     from weblake.jobs.usage_reports import ClosedPeriod as ClosedPeriod
     from weblake.jobs.usage_reports import Report as Report
@@ -74,12 +74,12 @@ if TYPE_CHECKING:
     from weblake.jobs.usage_reports import used_in as used_in
     from weblake.loads import load_request
     from weblake.loads.completeness import record_stopped as record_stopped
-    from weblake.loads.detached import collect as collect
     from weblake.loads.generations import place as place
     from weblake.loads.generations import record_returned as record_returned
     from weblake.loads.generations import recorded_request as recorded_request
     from weblake.loads.intents import StartedLoad as StartedLoad
     from weblake.loads.intents import start_load as start_load
+    from weblake.loads.load import collect as collect
     from weblake.loads.load import find_landed as find_landed
     from weblake.loads.load import land as land
     from weblake.loads.load_request import LoadRequest as LoadRequest
@@ -145,7 +145,7 @@ _PLACES = {
     "cancel": "jobs.cancelling",
     "check_job_page": "jobs.job_links:check_template",
     "closed_periods": "jobs.usage_reports",
-    "collect": "loads.detached",
+    "collect": "loads.load",
     "combine": "events",
     "crawl_request": "loads.load_request:crawl",
     "describe_cancel": "jobs.cancelling",
@@ -158,9 +158,9 @@ _PLACES = {
     "land": "loads.load",
     "land_activity": "loads.usage",
     "land_report": "loads.usage",
-    "longest_named_pause": "jobs.named_pauses",
+    "longest_named_pause": "jobs.retry",
     "measurements": "events",
-    "named_pause": "jobs.named_pauses",
+    "named_pause": "jobs.retry",
     "observing": "jobs.retry",
     "open_dataset": "dataset.root",
     "open_loads_of_task": "loads.orphans",

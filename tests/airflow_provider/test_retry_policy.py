@@ -18,7 +18,7 @@ from airflow_provider_weblake.retry_policy import FIRST_S, MAX_BACKOFF_S, TableS
 from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
 from weblake import errors, orchestration
 from weblake.errors import WeblakeError
-from weblake.jobs.named_pauses import SPREAD
+from weblake.jobs.retry import SPREAD
 from weblake.testing import WeblakeService
 
 
@@ -51,7 +51,7 @@ def test_a_refusal_ends_the_retries_and_the_reason_has_its_number(weblake_servic
 
 @proves(
     "O7",
-    at="src/weblake/jobs/named_pauses.py",
+    at="src/weblake/jobs/retry.py",
     line="spread = 1 + SPREAD * random.random()",
     becomes="spread = 1",
     case="effect0",

@@ -23,7 +23,7 @@ from dagster_weblake import (
     step,
     weblake_assets,
 )
-from weblake.jobs import named_pauses
+from weblake.jobs import retry
 from weblake.orchestration import Task
 from weblake.testing import WeblakeService
 
@@ -82,19 +82,19 @@ def test_permanent_errors_are_not_retried(bench: Bench, site: GatedSite, status:
 
 @proves(
     "O7",
-    at="src/weblake/jobs/named_pauses.py",
+    at="src/weblake/jobs/retry.py",
     line="spread = 1 + SPREAD * random.random()",
     becomes="spread = 1.0",
 )
 def test_o7_a_long_retry_after_is_obeyed_up_to_a_limit(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(named_pauses, "MAX_RETRY_AFTER_S", 0.5)
+    monkeypatch.setattr(retry, "MAX_RETRY_AFTER_S", 0.5)
     bench.service.faults({"match": START, "times": 1, "effect": {"status": 429, "retry_after": 90}})
     run = bench.run(build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(1)), retry_policy=NOW))
     (pause,) = run.retries()
     assert run.success
-    assert 1.5 < pause <= 1.5 + 0.5 * named_pauses.SPREAD
+    assert 1.5 < pause <= 1.5 + 0.5 * retry.SPREAD
     assert bench.started == 1
 
 

@@ -11,7 +11,7 @@ from stepped_process import SteppedClient
 
 from weblake.dataset.root import Dataset, LandedLoad
 from weblake.jobs.polling import JobRef, get_status
-from weblake.loads import detached, generations, load, load_request
+from weblake.loads import generations, load, load_request
 from weblake.loads.load_request import LoadRequest, Naming, Task, Terms
 
 TERMS = Terms(timeout_s=3600.0)
@@ -55,7 +55,7 @@ class RequestedLoad:
         if self.kind == "detached":
             request = self.request()
             load.start_load(client, dataset, request)
-            return detached.collect(client, dataset, request.load_id, TERMS)
+            return load.collect(client, dataset, request.load_id, TERMS)
         return load.land(client, dataset, self.placed(client, dataset), TERMS)
 
     def start(self, client: SteppedClient, dataset: Dataset) -> None:

@@ -14,7 +14,7 @@ from weblake import Terms, errors
 from weblake.api import operations
 from weblake.api.operation import Operation
 from weblake.dataset import layout
-from weblake.loads import detached, load, load_request
+from weblake.loads import load, load_request
 from weblake.loads.load_request import LoadRequest, Naming
 
 URLS = [f"http://pages.test/{n}" for n in range(4)]
@@ -47,10 +47,10 @@ def test_a_detached_load_has_the_list_that_was_sent(lab: Lab) -> None:
     request = lab.batch([*URLS, URLS[0], "ftp://pages.test/no"])
     intent, job, _ = load.start_load(lab.client, lab.dataset, request)
     assert (intent.load_id, job.load_id, len(lab.kept())) == (request.load_id, request.load_id, 1)
-    receipt = detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS).receipt
+    receipt = load.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS).receipt
     assert (receipt.submitted, receipt.stored, receipt.rejected, receipt.duplicates) == (6, 4, 1, 1)
     assert lab.kept() == []
-    again = detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS)
+    again = load.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS)
     assert again.receipt == receipt
     assert again.landed_at is not None
     assert lab.started == 1
@@ -91,7 +91,7 @@ def test_a_list_whose_start_was_refused_gives_way_to_the_next(lab: Lab) -> None:
     with pytest.raises(errors.CreditsExhausted):
         load.start_load(lab.client, lab.dataset, first)
     load.start_load(lab.client, lab.dataset, lab.named(URLS[:2], first.load_id))
-    assert detached.collect(lab.client, lab.dataset, first.load_id, FAST_POLLS).receipt.submitted == 2
+    assert load.collect(lab.client, lab.dataset, first.load_id, FAST_POLLS).receipt.submitted == 2
 
 
 def test_missing_pages_of_a_detached_load_are_determined_from_its_list(lab: Lab) -> None:
@@ -103,10 +103,10 @@ def test_missing_pages_of_a_detached_load_are_determined_from_its_list(lab: Lab)
 
     load.start_load(lab.client, lab.dataset, replace(request, start=loses_a_page))
     with pytest.raises(errors.LoadIncomplete, match=r"1 of 5 pages are missing: http://pages\.test/lost"):
-        detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS)
+        load.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS)
     assert len(lab.kept()) == 1  # for the one who allows it
     partial = Terms(allow_partial=True)
-    assert detached.collect(lab.client, lab.dataset, request.load_id, partial).receipt.missing == 1
+    assert load.collect(lab.client, lab.dataset, request.load_id, partial).receipt.missing == 1
     assert lab.kept() == []
 
 
@@ -125,13 +125,13 @@ def test_the_error_names_a_list_that_is_gone_or_damaged(lab: Lab, damage: str) -
     path = lab.root / name
     path.unlink() if damage == "gone" else path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(errors.StorageRefused, match=f"is {damage}") as caught:
-        detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS)
+        load.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS)
     assert "weblake.land" in caught.value.hint
 
 
 def test_a_load_that_was_never_started_cannot_be_collected(lab: Lab) -> None:
     with pytest.raises(errors.AskPerson, match="has no record") as caught:
-        detached.collect(lab.client, lab.dataset, "0" * 16, FAST_POLLS)
+        load.collect(lab.client, lab.dataset, "0" * 16, FAST_POLLS)
     assert caught.value.hint == (
         "Give the root that it was started in. If its record is lost, land its job by its id, with weblake.land; "
         "starting it again is paid again."

@@ -20,7 +20,7 @@ from weblake import Terms, errors
 from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Start
-from weblake.loads import detached, intents, load, load_request, sent_lists, starts
+from weblake.loads import intents, load, load_request, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming
 
 FAST_POLLS = Terms(poll_s=0.2, timeout_s=60)
@@ -166,11 +166,11 @@ def test_a_list_that_another_process_removes_when_it_lands_is_no_failure(lab: Ta
         found = begin(*args, **more)
         if not others:
             others.append(None)
-            others.append(detached.collect(lab.client, lab.dataset, load_id, FAST_POLLS))
+            others.append(load.collect(lab.client, lab.dataset, load_id, FAST_POLLS))
         return found
 
     with mock.patch.object(load, "start_load", other_lands):
-        mine = detached.collect(lab.client, lab.dataset, load_id, FAST_POLLS)
+        mine = load.collect(lab.client, lab.dataset, load_id, FAST_POLLS)
     assert (mine.receipt.stored, lab.started, kept(lab)) == (3, 1, [])
 
 

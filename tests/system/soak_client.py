@@ -26,7 +26,7 @@ from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
 from weblake.jobs import usage_reports
 from weblake.jobs.polling import JobRef, wait
-from weblake.loads import detached, load, load_request
+from weblake.loads import load, load_request
 from weblake.loads import usage as usage_landing
 from weblake.loads.load_request import Naming, Terms
 from weblake.receipt import Receipt
@@ -108,7 +108,7 @@ class Landings:
             self.told.add(job.job_id)
         waiting = wait(JobRef(job.kind, job.job_id), self.watcher.retry, until=time.monotonic() + 300, poll_s=0.5)
         asyncio.run_coroutine_threadsafe(self.watcher.run(waiting), self.loop).result(330)
-        return detached.collect(self.client, dataset, request.load_id, TERMS).receipt
+        return load.collect(self.client, dataset, request.load_id, TERMS).receipt
 
     def own_client(self, name: str) -> Receipt:
         with Client(self.url, self.key) as client:

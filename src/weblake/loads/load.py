@@ -16,12 +16,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from weblake import events
-from weblake.api.job_kinds import JOB_KINDS
+from weblake.api.job_kinds import JOB_KINDS, job_kind
 from weblake.credentials import redact_error
 from weblake.dataset import landed_loads
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset, LandedLoad
-from weblake.errors import DeadlineExceeded, JobGone, LoadIncomplete, RetryLater, StorageRefused, WeblakeError
+from weblake.errors import (
+    AskPerson,
+    DeadlineExceeded,
+    JobGone,
+    LoadIncomplete,
+    RetryLater,
+    StorageRefused,
+    WeblakeError,
+)
 from weblake.jobs import cancelling
 from weblake.jobs.polling import SEEN_TRIES, JobRef, OverBudget, wait
 from weblake.jobs.retry import RetryPolicy, with_message
@@ -96,6 +104,47 @@ def land(
                 redact_error(failure, client.redact)  # it may quote the service
                 complete_remedy(failure, dataset, request, known.job_id)
                 failure.receipt = failure.receipt or known
+
+
+def collect(client: FlowRunner, dataset: Dataset, load_id: str, terms: Terms | None = None) -> LandedLoad:
+    """Wait for a load that was started by `intents.start_load`, land it, and return it; otherwise as `land`.
+
+    Raises:
+        AskPerson: The ledger has no record that its job was started, or the job was started at a service other than
+            the client's.
+        StorageRefused: The list of URLs that was sent is missing or damaged.
+        WeblakeError: As `land`.
+    """
+    request = _request_of(dataset, load_id)
+    try:
+        return land(client, dataset, request, terms)
+    except JobGone as error:
+        intent = dataset.ledger.intent(load_id)
+        service = None if intent is None else dataset.ledger.service_of(intent)
+        if service in (None, client.service):
+            raise
+        raise AskPerson(
+            f"Job {request.job_id} of load {load_id} was started at {service}, and {client.service} has no such job.",
+            hint=Remedy("Set {base_url} to the service that it was started at."),
+        ) from error
+
+
+def _request_of(dataset: Dataset, load_id: str) -> LoadRequest:
+    intent, job = dataset.ledger.intent(load_id), dataset.ledger.job(load_id)
+    if intent is None or job is None or intent.kind not in JOB_KINDS:
+        raise AskPerson(
+            f"{dataset.storage.url} has no record that load {load_id} was started.",
+            hint=Remedy(
+                "Give the root that it was started in. If its record is lost, land its job by its id, with {land}; "
+                "starting it again is paid again."
+            ),
+        )
+    return LoadRequest(
+        kind=job_kind(intent.kind).name,
+        load_id=load_id,
+        job_id=job.job_id,
+        partition=intent.partition,
+    )
 
 
 def _end_event(

@@ -138,20 +138,12 @@ def test_a_limit_of_the_service_is_no_failure_of_the_site(
         assert (refused.status_code, refused.json()["code"]) == (500, "SCRAPE_SITE_ERROR")
 
 
-class Several(Exception):
-    """An exception group, as anyio raises it, also on Python 3.10."""
-
-    def __init__(self, exceptions: list[Exception]) -> None:
-        super().__init__("several")
-        self.exceptions = exceptions
-
-
 def test_the_cause_of_an_error_shows_a_limit_of_the_service() -> None:
     full, site = OSError(errno.ENOSPC, "No space left on device"), OSError(errno.ECONNREFUSED, "refused")
     for error, limit in (
         (full, "No space left on device"),
         (ServiceLimitReached("Too many open files"), "Too many open files"),
-        (Several([site, full]), "No space left on device"),
+        (ExceptionGroup("several", [site, full]), "No space left on device"),
         (OSError(errno.ENFILE, ""), os.strerror(errno.ENFILE)),
         (sqlite3.OperationalError("database or disk is full"), "database or disk is full"),
         (sqlite3.OperationalError("no such table: jobs"), ""),

@@ -5,11 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import subprocess
-import sys
-import textwrap
 from datetime import datetime, timezone
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -291,28 +287,3 @@ def test_small_tables_take_exactly_their_schema() -> None:
     assert math.isclose(table.to_pylist()[0]["total_credits"], 1.5)
     assert set(table.to_pylist()[1].values()) == {None}
     assert arrays.table(schemas.ACTIVITY, []).num_rows == 0
-
-
-@pytest.mark.system
-def test_decoding_imports_no_pandas(tmp_path: Path) -> None:
-    script = textwrap.dedent(
-        """
-        import sys
-        from datetime import datetime, timezone
-        from weblake.arrow import arrays, document_rows, parquet, schemas
-        batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(timezone.utc))
-        raw = b'{"markdown":"x","links":["a"],"metadata":{"title":["t"],"statusCode":200,"ogLocaleAlternate":["de"]},'
-        raw += b'"actions":{"scrapes":[{"url":"u","html":"h"}]},'
-        raw += b'"changeTracking":{"previousScrapeAt":"2026-01-01T00:00:00Z"}}'
-        batches.append(batches.parse(raw))
-        batches.append(batches.parse(b"{}"))
-        with parquet.ParquetFile(sys.argv[1], schemas.DOCUMENTS) as file:
-            file.write(batches.flush()())
-            file.close(b'{"load_id":"l"}')
-        assert parquet.read_receipt(sys.argv[1]) == {"load_id": "l"}
-        assert "pandas" not in sys.modules, "pandas was imported"
-        import pandas
-        """
-    )
-    done = subprocess.run([sys.executable, "-c", script, tmp_path / "x.parquet"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -354,7 +354,7 @@ else:
 """
 
 
-@pytest.mark.parametrize("limit", [0, 4, 50_000, 150_000, 250_000, 305_000])
+@pytest.mark.parametrize("limit", [0, 150_000, 305_000])
 def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path, limit: int) -> None:
     """RLIMIT_FSIZE refuses writes as a full disk does, at each stage: the first bytes, a row group, the footer."""
     command = [sys.executable, "-c", FULL_DISK, tmp_path / "x.parquet", "src", str(limit)]

@@ -143,17 +143,6 @@ def test_any_allowed_partition_value_round_trips(tmp_path: Path, value: str) -> 
     assert _read_back(root, value) == dict.fromkeys(("pyarrow", "duckdb", "polars", "weblake"), value)
 
 
-def test_a_folder_that_begins_with_an_underscore_is_not_read(tmp_path: Path) -> None:
-    """Why such keys are refused: pyarrow would silently read nothing. If this fails, they can be allowed."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    import pyarrow.parquet as pq
-
-    (tmp_path / "_k=1").mkdir()
-    pq.write_table(pa.table({"x": [1]}), tmp_path / "_k=1/a.parquet")
-    assert ds.dataset(tmp_path).count_rows() == 0
-
-
 def test_first_load_fixes_the_keys_of_both_tables(any_root: str) -> None:
     ours = Layout(open_storage(any_root))
     assert ours.read() is None

@@ -17,7 +17,7 @@ from tiers import examples
 from weblake.dataset import ledger_listing
 from weblake.dataset.identity import job_load_id, load_id_of
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Done, Intent, Job, Retired, Start, Void, new_nonce, utc_now
+from weblake.dataset.records import Done, Intent, Job, Retired, Start, Void, utc_now
 from weblake.dataset.slots import group_of
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import Storage, open_storage
@@ -278,15 +278,6 @@ def test_a_record_that_could_not_be_read_back_is_not_written(ledger: Ledger, sto
         with pytest.raises(StorageRefused, match="was not written"):
             bad()
     assert storage.list("") == []
-
-
-def test_records_are_frozen_and_have_a_nonce_each() -> None:
-    ours = intent()
-    assert ours.writer != intent().writer
-    assert len(new_nonce()) == 16
-    with pytest.raises(AttributeError):
-        ours.kind = "crawl"  # type: ignore[misc]
-    assert Void(load_id=LOAD, n=1, why="x", at=utc_now()).version == 1
 
 
 def test_only_the_first_target_of_a_request_is_recorded() -> None:

@@ -72,11 +72,6 @@ def test_a_proxy_with_an_invalid_port_is_reported(run_here: Callable[..., tuple[
     assert (code, "names a proxy that weblake cannot use" in said, "hidden" in said) == (2, True, False)
 
 
-def test_a_refusing_proxy_is_reported(run_here: Callable[..., tuple[int, str]]) -> None:
-    code, said = run_here("usage", "credits", HTTPS_PROXY="http://127.0.0.1:9", **SERVICE)
-    assert (code, "https://service.test through the environment's proxy" in said) == (1, True)
-
-
 @pytest.mark.system
 def test_missing_certificates_are_reported(tmp_path: Path) -> None:
     code, said = run("weblake usage credits", tmp_path, SSL_CERT_FILE=str(tmp_path / "none"), **SERVICE)

@@ -133,16 +133,3 @@ def test_ctrl_c_at_the_question_starts_nothing(
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end()[0] == 130
     assert starts(service) == 0
-
-
-@pytest.mark.system
-def test_without_a_credit_report_the_question_is_still_asked(
-    weblake_command: Any, service: LocalService, site: str, tmp_path: Path
-) -> None:
-    service.faults({"match": {"path": "credit-usage"}, "times": None, "effect": {"status": 503}})
-    terminal = Terminal(weblake_command, "crawl", f"{site}/", "--to", str(tmp_path / "lake"))
-    terminal.until(ASK)
-    assert "could not be read" in terminal.said
-    assert terminal.answer("n\n")[0] == 1
-    assert starts(service) == 0
-    assert not (tmp_path / "lake").exists()

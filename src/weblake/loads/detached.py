@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from weblake.api.job_kinds import JOB_KINDS, job_kind
 from weblake.dataset.root import Dataset, LandedLoad
-from weblake.errors import AskPerson, JobGone
+from weblake.errors import AskPerson, JobGone, Remedy
 from weblake.loads import load
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, Terms
-from weblake.remedies import Remedy
 
 
 def collect(client: FlowRunner, dataset: Dataset, load_id: str, terms: Terms | None = None) -> LandedLoad:

@@ -25,7 +25,7 @@ HEADERS = {"Authorization": f"Bearer {KEY}"}
 IMPORTS = {
     "weblake": (
         "weblake",
-        "weblake.landing",
+        "weblake.loads.landing",
         "weblake.loads.load",
         "weblake.client",
         "pyarrow.parquet",

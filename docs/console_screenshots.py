@@ -25,7 +25,7 @@ from websockets.sync.client import connect
 
 from weblake import Client
 from weblake.demo.site import DemoSite
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weblake.client import AsyncClient, Client
     from weblake.dataset.reading import Reading, read
     from weblake.http.options import HttpOptions
-    from weblake.landing import land, land_batch, land_crawl
+    from weblake.loads.landing import land, land_batch, land_crawl
     from weblake.loads.load_request import Terms
     from weblake.loads.orphans import Orphan, Unlanded, orphans
     from weblake.receipt import LandedFile, Receipt
@@ -31,9 +31,9 @@ _MODULE_OF_NAME = {
     "Receipt": "weblake.receipt",
     "Terms": "weblake.loads.load_request",
     "Unlanded": "weblake.loads.orphans",
-    "land": "weblake.landing",
-    "land_batch": "weblake.landing",
-    "land_crawl": "weblake.landing",
+    "land": "weblake.loads.landing",
+    "land_batch": "weblake.loads.landing",
+    "land_crawl": "weblake.loads.landing",
     "orphans": "weblake.loads.orphans",
     "read": "weblake.dataset.reading",
 }

@@ -1,17 +1,37 @@
-"""The API key, the only origin that it may be sent to, and the removal of the key from texts."""
+"""The base URL and the API key of the service, where they are set, and the removal of secrets from texts.
+
+No vendor's address is built in. Without a base URL, `find` returns None and the client uses the embedded service.
+Errors of storage and table libraries may show their settings, and services may return what they were sent.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import json
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
-from weblake import redaction
-from weblake.errors import InvalidOption, WeblakeError, causes
-from weblake.remedies import Remedy
+from weblake.errors import AskPerson, InvalidOption, Remedy, WeblakeError, causes
+
+BASE_URL, API_KEY, INSECURE = "WEBLAKE_BASE_URL", "WEBLAKE_API_KEY", "WEBLAKE_INSECURE"
+
+#: Characters; the beginning of a secret with at least this length is removed from a text.
+MIN_PREFIX = 8
+_SECRET_NAME = re.compile(
+    r"secret|passw|passphrase|credential|authorization|private|signature|token$|(access|account|api|sas)[-_.]?key$"
+    r"|service[-_.]account[-_.]key|connection[-_.]string",
+    re.IGNORECASE,
+)
+#: The beginning of a URL. Connection strings and key files contain URLs, too.
+_URL = re.compile(r"[a-z][a-z0-9+.\-]*://", re.IGNORECASE)
+#: Values that are no secrets, whatever their names say: masked, they would disappear from every line of a log.
+_NO_SECRET = re.compile(r"(true|false|none|null|[\d.]*)", re.IGNORECASE)
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -65,7 +85,7 @@ class ApiKey:
 
     def redact(self, text: str) -> str:
         """Return the text with each occurrence of the key replaced: plain, percent-encoded or truncated."""
-        return redaction.redact(text, self._value)
+        return redact(text, self._value)
 
     def __repr__(self) -> str:
         return "ApiKey(***)"
@@ -150,6 +170,64 @@ class BaseUrl:
         return f"{self.origin}{self.prefix}"
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The base URL of a service and its API key."""
+
+    base_url: BaseUrl
+    api_key: ApiKey
+
+
+def find(
+    base_url: str | None = None, api_key: ApiKey | None = None, *, insecure: bool | None = None
+) -> Settings | None:
+    """Return the settings, arguments before environment; None if no base URL is set: use the embedded service then.
+
+    Raises:
+        InvalidOption: The base URL or the key cannot be used.
+        AskPerson: There is a base URL and no key.
+    """
+    url = base_url or os.environ.get(BASE_URL, "").strip()
+    if not url:
+        return None
+    if insecure is None:
+        insecure = os.environ.get(INSECURE, "").strip().lower() in ("1", "true", "yes", "on")
+    base = BaseUrl.parse(url, insecure=insecure)
+    key = ApiKey(os.environ.get(API_KEY, "")) if api_key is None else api_key
+    if not key:
+        raise AskPerson(
+            f"There is a base URL ({base}) and no API key.",
+            hint=Remedy(
+                "Set {api_key} to the key that the service's dashboard shows, or that `weblake serve` printed."
+            ),
+        )
+    key.check()
+    return Settings(base, key)
+
+
+def state_dir() -> Path:
+    """Return the directory of the embedded service's database, in the user's XDG state directory."""
+    base = os.environ.get("XDG_STATE_HOME", "").strip()
+    if base and Path(base).is_absolute():
+        return Path(base) / "weblake"
+    return home() / ".local" / "state" / "weblake"
+
+
+def home(path: str | Path = "~") -> Path:
+    """Return a path with `~` or `~user` replaced by the home directory; any other path is unchanged.
+
+    Raises:
+        InvalidOption: The directory is unknown, for example in a container whose user id is not in the user database.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InvalidOption(
+            f"The home directory of {str(path)!r} is not known.",
+            hint="Set HOME (or XDG_STATE_HOME, for the embedded service's database), or give a path without ~.",
+        ) from None
+
+
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address is a loopback address."""
     if host == "localhost" or host.endswith(".localhost"):
@@ -185,3 +263,64 @@ def _netloc(parts: SplitResult, port: int | None) -> str:
 def _base_url_error(why: str, remedy: Remedy | None = None) -> InvalidOption:
     remedy = remedy or Remedy("Set {base_url} to an address such as https://api.example.com.")
     return InvalidOption(f"The base URL is not usable: {why}.", hint=remedy)
+
+
+def secrets_in(settings: Mapping[str, object]) -> Iterator[str]:
+    """Yield the secrets among settings of storage and catalogs, each as a whole, and its parts if it has some."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from secrets_in(value)
+            continue
+        text = str(value)
+        if _URL.match(text):
+            with suppress(ValueError):
+                if password := urlsplit(text).password:
+                    yield from (password, unquote(password))
+        elif _SECRET_NAME.search(name) and not _NO_SECRET.fullmatch(text):
+            yield text.partition(":")[2] or text if name == "credential" else text  # a credential is id:secret
+            yield from secrets_in(_parts(text))
+
+
+def _parts(secret: str) -> Mapping[str, object]:
+    """Return the fields of a secret that has some: the key file of a service account, or a connection string.
+
+    An error may show one of them alone.
+    """
+    with suppress(ValueError):
+        found = json.loads(secret)
+        return found if isinstance(found, Mapping) else {}
+    fields = (part.partition("=") for part in secret.split(";"))
+    return {name: value for name, _, value in fields if value}
+
+
+def redact(text: str, secret: str) -> str:
+    """Return the text with each occurrence of a secret as `***`: plain, percent-encoded or truncated.
+
+    Texts may end within a secret: a message has only the first 300 characters of an error of a library.
+    """
+    prefix = "".join(f"(?:{_forms_of(one)})" for one in secret[:MIN_PREFIX])
+    shown, end = [], 0
+    for found in re.finditer(prefix, text) if secret else ():
+        if found.start() < end:
+            continue
+        shown.append(text[end : found.start()])
+        end = found.end()
+        for one in secret[MIN_PREFIX:]:  # "%" alone is where the text was truncated
+            more = re.compile(f"{_forms_of(one)}|%").match(text, end)
+            if more is None:
+                break
+            end = more.end()
+    return "***".join([*shown, text[end:]])
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return the text with `redact` applied for each secret, except short ones, which could be words."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = redact(text, secret) if len(secret) > MIN_PREFIX else text
+    return text
+
+
+def _forms_of(character: str) -> str:
+    """Return a pattern for a character, plain or percent-encoded."""
+    encoded = "".join(f"%{byte:02x}" for byte in character.encode(errors="replace"))
+    return f"{re.escape(character)}|(?i:{encoded})"

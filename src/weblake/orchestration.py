@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from weblake.api.job_kinds import JOB_KINDS as JOB_KINDS
     from weblake.api.models import parse_time as parse_time
     from weblake.arrow import schemas
+    from weblake.credentials import secrets_in as secrets_in
+    from weblake.credentials import without_secrets as without_secrets
     from weblake.dataset.history import HistoryEntry as HistoryEntry
     from weblake.dataset.history import history as history
     from weblake.dataset.landed_loads import LoadState as LoadState
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from weblake.dataset.root import open_dataset as open_dataset
     from weblake.dataset.root import path_keys as path_keys
     from weblake.dataset.root import refuse_memory as refuse_memory
+    from weblake.errors import Interface as Interface
     from weblake.events import METRICS as METRICS
     from weblake.events import LoadTotals as LoadTotals
     from weblake.events import ProgressLog as ProgressLog
@@ -87,16 +90,13 @@ if TYPE_CHECKING:
     from weblake.loads.load_request import Task as Task
     from weblake.loads.load_request import Terms as Terms
     from weblake.loads.orphans import open_loads_of_task as open_loads_of_task
+    from weblake.loads.urls.lists import read_urls as read_urls
+    from weblake.loads.urls.shards import UrlShard as UrlShard
+    from weblake.loads.urls.shards import read_shard as read_shard
+    from weblake.loads.urls.shards import url_shards as url_shards
     from weblake.loads.usage import land_activity as land_activity
     from weblake.loads.usage import land_report as land_report
-    from weblake.redaction import secrets_in as secrets_in
-    from weblake.redaction import without_secrets as without_secrets
-    from weblake.remedies import Interface as Interface
     from weblake.tables.synchronization import sync_each as sync_each
-    from weblake.urls.lists import read_urls as read_urls
-    from weblake.urls.shards import UrlShard as UrlShard
-    from weblake.urls.shards import read_shard as read_shard
-    from weblake.urls.shards import url_shards as url_shards
 
     JOB_ENDS = ended_jobs.ENDS
     batch_request = load_request.batch
@@ -114,7 +114,7 @@ _PLACES = {
     "EndedJobs": "jobs.ended_jobs",
     "HistoryEntry": "dataset.history",
     "Intent": "dataset.records",
-    "Interface": "remedies",
+    "Interface": "errors",
     "JOB_ENDS": "jobs.ended_jobs:ENDS",
     "JOB_KINDS": "api.job_kinds",
     "Job": "dataset.records",

@@ -15,7 +15,7 @@ from sqlite3 import Connection
 
 from starlette.requests import HTTPConnection
 
-from weblake.home import home
+from weblake.credentials import home
 from weblake_service.clock import Clock
 from weblake_service.config import Access, ServiceConfig, ServiceKey, key_digest
 from weblake_service.faults import ActiveFaults, FaultyWebhookSender

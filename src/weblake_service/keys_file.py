@@ -31,8 +31,8 @@ from typing import Annotated, NoReturn
 import msgspec
 from msgspec import Meta, Struct
 
+from weblake.credentials import home
 from weblake.errors import InvalidOption
-from weblake.home import home
 from weblake_service.config import DEFAULT_TEAM, ServiceKey, TeamPlan, read_keys
 
 _MAX_FILE_BYTES = 1 << 20

@@ -20,10 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from weblake.credentials import is_loopback
+from weblake.credentials import home, is_loopback, state_dir
 from weblake.errors import InvalidOption
-from weblake.home import home
-from weblake.settings import state_dir
 from weblake_service.config import ServiceConfig, ServiceKey, TeamPlan, new_key
 from weblake_service.faults import read_file
 from weblake_service.keys_file import read_keys_file

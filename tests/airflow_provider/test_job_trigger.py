@@ -21,7 +21,7 @@ from lab_resources import free_port
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.triggers import weblake as triggers
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
-from weblake import steps
+from weblake.api import steps
 from weblake.testing import WeblakeService
 from weblake_service.config import ServiceConfig
 from weblake_service.server import LocalService

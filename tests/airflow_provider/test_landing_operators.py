@@ -180,7 +180,7 @@ def test_a_mistake_in_an_argument_is_named_before_anything_is_paid(
     case="failed-cancelled",
 )
 @pytest.mark.parametrize(("state", "status"), [("failed", "cancelled"), ("running", "completed")])
-def test_a_job_whose_start_is_answered_after_the_task_was_stopped_is_cancelled_if_it_is_not_wanted(
+def test_o3_a_job_whose_start_is_answered_after_the_task_was_stopped_is_cancelled_if_it_is_not_wanted(
     weblake_connection: WeblakeService,
     site: GatedSite,
     tmp_path: Path,

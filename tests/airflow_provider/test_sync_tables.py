@@ -18,8 +18,8 @@ from test_report_operators import events
 import weblake
 from weblake import tables
 from weblake.errors import AskPerson, StorageRefused
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake.testing import WeblakeService
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 if TYPE_CHECKING:
     from gated_site import GatedSite

@@ -54,7 +54,7 @@ async def in_time(done: Callable[[], bool]) -> None:
 @pytest.mark.system
 @proves(
     "O7",
-    at="src/weblake/urls/shards.py",
+    at="src/weblake/loads/urls/shards.py",
     line="digest=digest.text(),",
     becomes="digest=digest.text(), urls=[url],",
     case="250",

@@ -8,7 +8,7 @@ import pytest
 
 from weblake import errors
 from weblake.api.responses import error_of, is_still_working, retry_after_s, value_of
-from weblake.steps import NoResponse, Response
+from weblake.api.steps import NoResponse, Response
 
 
 def response(status: int, body: object = None, **headers: str) -> Response:

@@ -6,8 +6,8 @@ import pytest
 
 from weblake.api import responses
 from weblake.api.start_responses import RESPONSES, Verdict, verdict
+from weblake.api.steps import NoResponse, Response
 from weblake.errors import MalformedReply, WeblakeError
-from weblake.steps import NoResponse, Response
 
 JSON = b'{"success": false, "error": "no"}'
 

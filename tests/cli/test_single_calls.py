@@ -15,13 +15,13 @@ from rich.console import Console
 import weblake.loads.intents  # noqa: F401 - loaded before a test patches what it imports
 from weblake import Client, Terms, output
 from weblake.api.operation import Operation
+from weblake.api.steps import Request, Response
 from weblake.cli import costs, landing
 from weblake.cli.app import TermsOptions
 from weblake.dataset.root import LandedLoad
 from weblake.loads import load_request
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake.receipt import Receipt
-from weblake.steps import Request, Response
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 JOB = "4d8b6c1e-0000-4000-8000-000000000001"
 

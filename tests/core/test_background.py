@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from weblake.background import run_in_thread
+from weblake.loads.download import run_in_thread
 
 
 def test_a_submitted_call_starts_at_once_and_its_result_is_taken_once() -> None:

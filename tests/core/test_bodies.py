@@ -8,8 +8,8 @@ import tracemalloc
 import pytest
 from catalogue import proves
 
+from weblake.api.steps import Request
 from weblake.http.bodies import BodyRefused, BoundedBody
-from weblake.steps import Request
 
 GZIP = [(b"Content-Encoding", b"gzip")]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from weblake.api.steps import Request
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.http.transport import HttpTransport
-from weblake.steps import Request
 
 BASES = ["https://api.service.test", "http://127.0.0.1:8080/team/a/", "https://[::1]:9/x", "https://s.test/a.b/~c/%7e"]
 

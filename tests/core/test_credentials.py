@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from weblake.credentials import ApiKey, BaseUrl, is_loopback
-from weblake.redaction import MIN_PREFIX
+from weblake.credentials import MIN_PREFIX, ApiKey, BaseUrl, is_loopback
 
 KEY = "test+key/0123456789="
 IN_URL = quote(KEY, safe="")

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from weblake import AsyncClient, Client, embedded, settings
+from weblake import AsyncClient, Client, credentials
+from weblake.client import embedded
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake_service.server import LocalService
 
 
@@ -176,7 +177,7 @@ def test_the_state_directory_is_below_home_by_default(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", base)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert settings.state_dir() == tmp_path / ".local" / "state" / "weblake"
+    assert credentials.state_dir() == tmp_path / ".local" / "state" / "weblake"
 
 
 def test_missing_directories_are_made_private_and_the_address_is_written_beside_its_name(

@@ -15,7 +15,8 @@ from command_in_process import run_command
 from observed_lab import FirstResponseLost, ObservedLab, WithoutReplay, observed_lab
 
 import weblake
-from weblake import AsyncClient, Client, Terms, events, steps
+from weblake import AsyncClient, Client, Terms, events
+from weblake.api import steps
 from weblake.errors import JobGone, LoadIncomplete, OutcomeUnknown
 from weblake.events import Event, LoadTotals, ProgressLog, Totals, combine, log_event
 from weblake.loads import load, load_request

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 from stream_server import stream_server
 
+from weblake.api.steps import NoResponse, Request, Response
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.http import transport as transports
-from weblake.steps import NoResponse, Request, Response
 
 GOOD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
 KEY = ApiKey("test-key")

@@ -14,10 +14,10 @@ from catalogue import proves
 
 from weblake import AsyncClient, Client
 from weblake.api import operations
+from weblake.api.steps import NoResponse, Request, Response
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import OutcomeUnknown, RetryLater, WeblakeError
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
-from weblake.steps import NoResponse, Request, Response
 
 BASE, KEY = BaseUrl.parse("https://service.test"), ApiKey("test-key")
 

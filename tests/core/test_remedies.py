@@ -11,8 +11,18 @@ from remedy_templates import TEMPLATES, Template, names_command_line_term, templ
 
 from weblake.cli.remedies import COMMAND_LINE, in_command_line_terms
 from weblake.credentials import ApiKey, redact_error
-from weblake.errors import JobEnded, LoadIncomplete, RateLimited, RetryLater, WeblakeError, in_terms_of
-from weblake.remedies import PYTHON, TERMS, Interface, Remedy
+from weblake.errors import (
+    PYTHON,
+    TERMS,
+    Interface,
+    JobEnded,
+    LoadIncomplete,
+    RateLimited,
+    Remedy,
+    RetryLater,
+    WeblakeError,
+    in_terms_of,
+)
 
 KEPT = Remedy("{allow_partial} publishes what there is; {another_job} starts another job.")
 IN_PYTHON = "allow_partial=True publishes what there is; new=True starts another job."

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 
 @contextmanager

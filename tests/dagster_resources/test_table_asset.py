@@ -15,7 +15,7 @@ from in_process import Bench
 
 from dagster_weblake import BatchScrapeRequest, build_table_asset, build_weblake_assets
 from weblake import tables
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 
 def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from weblake import client, embedded
+from weblake import client
+from weblake.client import embedded
 from weblake.http import transport
 
 #: The tests do not close the clients.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from simulated_service import Clock, Page
 
-from weblake.steps import NoResponse, Request, Response
+from weblake.api.steps import NoResponse, Request, Response
 
 #: Refusals by name: the status, Retry-After, and the share of the request's deadline that they take.
 REFUSALS = {

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 from unittest import mock
 from urllib.parse import urlencode
 
-from weblake import steps
+from weblake.api import steps
+from weblake.api.steps import Flow, NoResponse, Request, Response
 from weblake.dataset import records
 from weblake.jobs.retry import Retry
 from weblake.loads import download, load
-from weblake.steps import Flow, NoResponse, Request, Response
 
 T = TypeVar("T")
 

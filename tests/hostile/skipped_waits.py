@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from weblake import steps
+from weblake.api import steps
 from weblake.loads import load
 
 

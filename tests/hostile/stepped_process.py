@@ -16,10 +16,10 @@ from typing import IO, TypeVar
 
 from simulated_service import SimulatedService
 
-from weblake import steps
+from weblake.api import steps
+from weblake.api.steps import Flow, NoResponse, Request, Response
 from weblake.errors import WeblakeError
 from weblake.jobs.retry import Retry
-from weblake.steps import Flow, NoResponse, Request, Response
 from weblake.storage import Storage
 
 T = TypeVar("T")

@@ -25,12 +25,11 @@ from secret_search import contains_secret
 import weblake
 from weblake import AsyncClient, Client
 from weblake.api import operations
-from weblake.credentials import ApiKey
+from weblake.api.steps import Upload
+from weblake.credentials import ApiKey, Settings
 from weblake.errors import DeadlineExceeded, ServiceUnavailable, WeblakeError
 from weblake.events import Event, combine
 from weblake.jobs.retry import RetryPolicy
-from weblake.settings import Settings
-from weblake.steps import Upload
 
 START = "POST /v2/batch/scrape"
 #: A service that repeats everything that it received.
@@ -243,14 +242,14 @@ REFUSED: dict[str, tuple[str, str | None, Any]] = {
 
 @proves(
     "4.5",
-    at="src/weblake/settings.py",
+    at="src/weblake/credentials.py",
     line="key.check()",
     becomes="ApiKey(text := key.header().decode()[7:]).check()",
     case="a key with a space-blocking",
 )
 @proves(
     "4.5",
-    at="src/weblake/client.py",
+    at="src/weblake/client/__init__.py",
     line="self._lock = threading.Lock()",
     becomes="self._lock, shown = threading.Lock(), api_key",
     case="plain http-blocking",

@@ -11,10 +11,10 @@ from landing_commands import KEY, Lake
 from scripted_job import JOB, Job, pages
 from scripted_service import ScriptedService, reply
 
+from weblake.api.steps import Request
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import InvalidOption, MalformedReply
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
-from weblake.steps import Request
 
 
 # An HTTP library that follows redirects would send the headers along.

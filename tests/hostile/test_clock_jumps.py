@@ -14,11 +14,11 @@ from catalogue import proves
 from scripted_job import url_of
 from simulated_service import BEGAN, Clock, Content, Job, Page, SimulatedClient, SimulatedService
 
+from weblake.api.steps import NoResponse, Request, Response
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import DeadlineExceeded, JobGone
 from weblake.loads import intents, load, load_request, starts
 from weblake.loads.load_request import Naming, Terms
-from weblake.steps import NoResponse, Request, Response
 
 HOUR, YEARS = 3600.0, 10 * 365.25 * 86400.0
 URLS = [url_of(n) for n in range(3)]

@@ -12,13 +12,13 @@ from landing_commands import KEY
 from scripted_job import ACTIVITY, url_of
 from scripted_service import Play, ScriptedService, close, reply, reset
 
-from weblake import Client, steps
-from weblake.api import operation
+from weblake import Client
+from weblake.api import operation, steps
+from weblake.api.steps import Flow, NoResponse, Request, Response
 from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
 from weblake.loads import intents, load_request, starts
 from weblake.loads.load_request import Naming
-from weblake.steps import Flow, NoResponse, Request, Response
 
 START = "POST /v2/batch/scrape"
 URLS = [url_of(0)]

@@ -17,9 +17,9 @@ from scripted_service import Connection, Play, ScriptedService, drip, head, repl
 
 import weblake
 from weblake.api import operation, operations
+from weblake.api.steps import NoResponse, Request, Response
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.http import transport
-from weblake.steps import NoResponse, Request, Response
 
 Ask = Callable[[str, Request], Response | NoResponse]
 BODY = b'{"success": true, "n": 12345678901234567890}'

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scripted_transport import reply, retry
 
 from weblake import AsyncClient
+from weblake.api.steps import Request, Response, run
 from weblake.errors import CreditsExhausted, JobGone, ServiceUnavailable
 from weblake.jobs import ended_jobs
 from weblake.jobs.ended_jobs import (
@@ -32,7 +33,6 @@ from weblake.jobs.ended_jobs import (
 )
 from weblake.jobs.polling import JobRef
 from weblake.jobs.retry import Retry
-from weblake.steps import Request, Response, run
 from weblake.testing import WeblakeService
 
 HOUR = 3_600_000

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 from scripted_transport import ScriptedTransport, reply, retry
 
+from weblake.api.steps import NoResponse, Request, Response
 from weblake.errors import DeadlineExceeded, JobGone, RateLimited, ServiceUnavailable
 from weblake.events import Event, StatusPolled
 from weblake.jobs import polling
 from weblake.jobs.polling import JobRef, OverBudget, WaitingJob
 from weblake.jobs.retry import Retry
-from weblake.steps import NoResponse, Request, Response
 
 JOB = JobRef("crawl", "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11")
 ABSENT, DOWN = reply(404, {"success": False, "error": "Job not found"}), reply(503)

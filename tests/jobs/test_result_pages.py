@@ -10,13 +10,13 @@ from catalogue import proves
 from scripted_transport import ScriptedTransport, reply, retry
 
 from weblake.api import operations
+from weblake.api.steps import Flow, NoResponse, Request, Response
 from weblake.errors import DeadlineExceeded, MalformedReply, RateLimited, ServiceUnavailable, ServiceUnreachable
 from weblake.jobs import polling
 from weblake.jobs.polling import JobRef
 from weblake.jobs.result_pages import ResultPager
 from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.loads import download
-from weblake.steps import Flow, NoResponse, Request, Response
 
 JOB = JobRef("crawl", "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11")
 AT = "http://service.test/v2/crawl/0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11?skip="

@@ -18,6 +18,7 @@ from scripted_transport import CANCEL, READ, SCRAPE, START, ScriptedTransport, r
 from weblake.api import responses
 from weblake.api.operation import Operation
 from weblake.api.start_responses import Verdict
+from weblake.api.steps import NoResponse, Request, Response
 from weblake.errors import (
     AskPerson,
     AuthenticationFailed,
@@ -38,7 +39,6 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.jobs.retry import SINGLE, Retry, RetryBudget, RetryPolicy, RetryState
-from weblake.steps import NoResponse, Request, Response
 
 HTML = reply(200, b"<html>")
 

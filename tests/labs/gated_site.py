@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 #: Seconds after which a held page is answered without a release, so that no test hangs for longer.
 HELD_S = 240.0

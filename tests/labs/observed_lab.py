@@ -18,10 +18,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import weblake
 from weblake import Client, Receipt, Terms
 from weblake.api.options import BatchScrapeOptions
+from weblake.api.steps import NoResponse, Request, Response, Transport
 from weblake.events import Event, Observer
 from weblake.loads import intents, load_request
 from weblake.otel import OpenTelemetry
-from weblake.steps import NoResponse, Request, Response, Transport
 
 SITE = "http://pages.test"
 FAST_POLLS = Terms(poll_s=0.05, timeout_s=60)

@@ -11,8 +11,8 @@ from pathlib import Path
 import weblake
 
 CORE = Path(weblake.__file__).parent
-#: Modules of the command line itself, and the terms of Python in remedies.py.
-ELSEWHERE = {"cli", "demo", "testing", "output.py", "remedies.py"}
+#: Modules of the command line itself, and the terms of Python in errors.py.
+ELSEWHERE = {"cli", "demo", "testing", "output.py", "errors.py"}
 #: `weblake serve` has the same name in every interface.
 COMMAND_LINE_TERM = re.compile(r"--[a-z][a-z-]*|`weblake (?!serve`)[^`]*`|WEBLAKE_[A-Z_]+|the same command")
 _VARIABLE_NAME = re.compile(r"WEBLAKE_[A-Z_]+")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from weblake.api import operations
+from weblake.api.steps import Flow, NoResponse, Request, Response, run
 from weblake.jobs.retry import Retry
-from weblake.steps import Flow, NoResponse, Request, Response, run
 
 OK = {"success": True, "id": "11111111-2222-4333-8444-555555555555"}
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from start_schedules import Process, StartModel, State
 
+from weblake.api.steps import NoResponse, Request, Response, run
 from weblake.dataset.root import Dataset
 from weblake.jobs.retry import Retry
 from weblake.loads.orphans import Orphan, find_open_loads
-from weblake.steps import NoResponse, Request, Response, run
 
 
 class RecordedStorage:

@@ -16,13 +16,13 @@ from typing import Any
 from start_service_model import BEGAN, Service, reply, stamp
 
 from weblake.api.operation import Operation
+from weblake.api.steps import NoResponse, Now, Response, Send, Sleep
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent
 from weblake.errors import WeblakeError
 from weblake.jobs.retry import Retry
 from weblake.loads import starts
 from weblake.loads.load_request import LoadRequest
-from weblake.steps import NoResponse, Now, Response, Send, Sleep
 
 #: Seconds until a job appears in the activity list.
 LAG_S = 1.5

@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from weblake.steps import Response
+from weblake.api.steps import Response
 
 BEGAN = 1_800_000_000.0
 

@@ -11,7 +11,7 @@ from weblake.api.models import JobError, JobErrors
 from weblake.arrow.parquet import Written
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.root import LandedLoad
-from weblake.errors import CreditsExhausted, DeadlineExceeded, JobEnded, JobGone, LoadIncomplete, WeblakeError
+from weblake.errors import PYTHON, CreditsExhausted, DeadlineExceeded, JobEnded, JobGone, LoadIncomplete, WeblakeError
 from weblake.loads.accounting import Account, Reconciler
 from weblake.loads.completeness import (
     another_job_remedy,
@@ -23,7 +23,6 @@ from weblake.loads.completeness import (
 from weblake.loads.load_request import Terms
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
-from weblake.remedies import PYTHON
 
 LOAD = "a" * 16
 

@@ -18,6 +18,7 @@ from polling import until
 from weblake import Terms, read
 from weblake.api import operations
 from weblake.api.operation import Operation
+from weblake.api.steps import NoResponse, Now, Response, Send
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, Start
 from weblake.dataset.root import open_dataset
@@ -25,7 +26,6 @@ from weblake.errors import LoadIncomplete, OutcomeUnknown
 from weblake.jobs.retry import Retry
 from weblake.loads import intents, load, load_request, orphans, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming, with_key
-from weblake.steps import NoResponse, Now, Response, Send
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
 FAST_POLLS = Terms(poll_s=0.2, timeout_s=60)

@@ -20,12 +20,12 @@ from polling import until
 
 import weblake
 from weblake import Terms, errors
+from weblake.api.steps import Flow
 from weblake.dataset.history import history
 from weblake.jobs import cancelling, polling
 from weblake.jobs.polling import JobRef
 from weblake.loads import intents, load, load_request
 from weblake.loads.load_request import Naming
-from weblake.steps import Flow
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
 TERMS = Terms(poll_s=0.1, timeout_s=60)

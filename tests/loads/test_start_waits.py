@@ -20,6 +20,7 @@ from scripted_transport import ScriptedTransport, reply, retry
 
 from weblake.api import operations
 from weblake.api.operation import Operation
+from weblake.api.steps import NoResponse, Request, Response
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, Job, Start
@@ -38,7 +39,6 @@ from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
 from weblake.loads import starts
 from weblake.loads.load_request import Endpoint, with_key
-from weblake.steps import NoResponse, Request, Response
 
 URLS = ["http://pages.test/1"]
 LOAD, JOB = "a" * 16, "00000000-0000-4000-8000-000000000001"

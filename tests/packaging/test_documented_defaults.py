@@ -42,7 +42,7 @@ ELSEWHERE: dict[str, Callable[[], object]] = {
     "call_timeout_s": call_timeout,
     "deadline": lambda: imported("dagster_weblake.requests", "LandingRequest").__dataclass_fields__["deadline"].default,
     "opentelemetry": lambda: imported("dagster_weblake", "WeblakeResource").model_fields["opentelemetry"].default,
-    "per_shard": lambda: imported("weblake.urls.shards", "DEFAULT_PER_SHARD"),
+    "per_shard": lambda: imported("weblake.loads.urls.shards", "DEFAULT_PER_SHARD"),
     "timeout": lambda: imported("weblake.api.operation", "DEFAULT_CODE_S"),
 }
 

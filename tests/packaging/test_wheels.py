@@ -113,7 +113,7 @@ def test_a_pyarrow_that_does_not_go_with_numpy_is_named(tmp_path: Path) -> None:
     [
         ("weblake.client, weblake.jobs.polling, weblake.loads.starts", ["pyarrow", "pandas"]),
         (
-            "weblake.landing, weblake.loads.load, weblake.loads.staging",
+            "weblake.loads.landing, weblake.loads.load, weblake.loads.staging",
             ["pyarrow.compute", "pyarrow.dataset", "pandas"],
         ),
     ],

@@ -12,7 +12,7 @@ import pytest
 from cdp_lab import CdpClient, Page, Viewer, connected
 from chromium_lab import chromium
 
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake_service.sessions import live_page, live_view
 from weblake_service.sessions import viewer_messages as said
 from weblake_service.sessions.live_frames import Frame, FrameQueue, jpeg_size

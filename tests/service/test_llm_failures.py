@@ -19,7 +19,7 @@ from polling import until
 from secret_search import contains_secret, in_files
 
 from weblake.errors import InvalidOption
-from weblake.loopback import LoopbackResponse, LoopbackServer
+from weblake.testing.loopback import LoopbackResponse, LoopbackServer
 from weblake_service.config import ServiceConfig
 from weblake_service.llm import openai_endpoint
 from weblake_service.llm.settings import with_environment

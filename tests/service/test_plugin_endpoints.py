@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from weblake.api import webhooks
-from weblake.loopback import LoopbackResponse, LoopbackServer
 from weblake.testing.llm import WeblakeLlm
 from weblake.testing.llm_answers import value_for_schema
+from weblake.testing.loopback import LoopbackResponse, LoopbackServer
 from weblake.testing.webhooks import WeblakeWebhooks
 
 BODY = json.dumps({"type": "crawl.page", "id": "j", "webhookId": "w", "success": True, "data": [1]}).encode()

@@ -129,7 +129,7 @@ def _forked(order: dict[str, Any]) -> int:
 
 def main() -> None:
     import weblake.cli.landing
-    import weblake.landing
+    import weblake.loads.landing
     import weblake.loads.load  # noqa: F401
     from weblake.jobs import polling
 

@@ -92,7 +92,7 @@ def printed(runs: list[Any]) -> list[str]:
 # Sabotage of the ledger: it records the key with the service.
 @proves(
     "S1",
-    at="src/weblake/client.py",
+    at="src/weblake/client/__init__.py",
     line='return "embedded" if self._settings is None else self._settings.base_url.label',
     becomes='return "embedded" if self._settings is None else f"service of {self._settings.api_key._value}"',
 )
@@ -173,7 +173,7 @@ def test_s1_a_rejected_key_is_not_shown(weblake_command: Any, site: str, tmp_pat
 
 def test_s1_the_key_of_the_embedded_service_is_in_one_private_file(tmp_path: Path, site: str) -> None:
     """Other processes of the user find the key there while the service runs; other users cannot read it."""
-    from weblake import embedded
+    from weblake.client import embedded
 
     with LocalService(tmp_path / "service.db", allow_private=True) as service:
         embedded._write_address(tmp_path, service)

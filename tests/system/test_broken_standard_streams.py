@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from command_in_process import run_command
 
-from weblake import steps
+from weblake.api import steps
 
 
 def run(script: str, tmp_path: Path, **environment: str) -> tuple[int, str]:

@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from weblake.errors import FeatureMissing, FixRequest, InvalidOption, StorageRefused
-from weblake.urls import files, lists
-from weblake.urls.lists import read_urls
-from weblake.urls.shards import UrlShard, read_shard, url_shards
+from weblake.loads.urls import files, lists
+from weblake.loads.urls.lists import read_urls
+from weblake.loads.urls.shards import UrlShard, read_shard, url_shards
 
 URLS = [f"https://example.org/{n}" for n in range(10)]
 
@@ -190,7 +190,7 @@ def test_a_relative_path_is_found_from_elsewhere(tmp_path: Path, monkeypatch: py
 
 def test_standard_input_and_pipes_are_read_but_not_split(tmp_path: Path) -> None:
     content = write_list("txt", URLS)
-    code = "from weblake.urls.lists import read_urls; print(read_urls('-'))"
+    code = "from weblake.loads.urls.lists import read_urls; print(read_urls('-'))"
     run = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True, check=True)
     assert run.stdout.decode().strip() == str(URLS)
     pipe = tmp_path / "pipe.txt"
@@ -269,7 +269,7 @@ def test_a_list_is_never_held_as_a_whole(tmp_path: Path) -> None:
     # 80 MB each, and as much again as a list; Arrow's allocator takes 50 MB for itself, however long the file is.
     code = """
 import sys
-from weblake.urls.shards import read_shard, url_shards
+from weblake.loads.urls.shards import read_shard, url_shards
 import pyarrow.parquet
 def peak():  # not getrusage: that one begins with what the parent had
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
@@ -333,7 +333,7 @@ def test_lines_appended_after_the_shards_are_ignored(tmp_path: Path) -> None:
 def test_a_list_that_grows_while_it_is_cut_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "urls.txt"
     file.write_bytes(write_list("txt", URLS))
-    monkeypatch.setattr("weblake.urls.shards._even_sizes", lambda *_: iter([4, 4]))
+    monkeypatch.setattr("weblake.loads.urls.shards._even_sizes", lambda *_: iter([4, 4]))
     with pytest.raises(FixRequest, match="grew while it was split"):
         url_shards(file, shards=2)
 

@@ -15,8 +15,8 @@ import msgspec
 
 from weblake.api.options import to_wire
 from weblake.api.options.values import file_name, uuid_problem
+from weblake.api.steps import Request, Upload
 from weblake.errors import InvalidOption
-from weblake.steps import Request, Upload
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -28,7 +28,7 @@ from weblake.api.operation import (
 )
 from weblake.api.options.values import job_id as checked_job
 from weblake.api.options.values import session_id as checked_session
-from weblake.steps import Request
+from weblake.api.steps import Request
 
 
 def scrape(url: str, **options: Unpack[o.ScrapeOptions]) -> Operation[m.ScrapeResponse]:

@@ -12,6 +12,7 @@ from datetime import timezone
 from email.utils import parsedate_to_datetime
 
 from weblake.api import response_json
+from weblake.api.steps import NoResponse, Response
 from weblake.credentials import one_line
 from weblake.errors import (
     AskPerson,
@@ -22,13 +23,12 @@ from weblake.errors import (
     MalformedReply,
     PermissionDenied,
     RateLimited,
+    Remedy,
     RequestRejected,
     ServiceUnavailable,
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.remedies import Remedy
-from weblake.steps import NoResponse, Response
 
 #: The only fields of an error body: if a body with status 200 and `success: false` has no others, it is an error.
 _ERROR_FIELDS = frozenset({"success", "error", "code", "details", "message", "warning", "requestId"})

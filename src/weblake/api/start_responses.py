@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from weblake.api.steps import NoResponse, Response
 from weblake.errors import FeatureMissing, MalformedReply, WeblakeError
-from weblake.steps import NoResponse, Response
 
 
 class Verdict(Enum):

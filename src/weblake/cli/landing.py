@@ -89,7 +89,7 @@ def batch(
 def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Sequence[str]:
     """Return the URLs of a file, or, if they have changed, those of the unfinished load that was started with it."""
     from weblake.loads.sent_lists import CHANGED
-    from weblake.urls.lists import read_urls
+    from weblake.loads.urls.lists import read_urls
 
     try:
         listed = read_urls(file, column)

@@ -90,7 +90,7 @@ def serve(
     max_queued_pages, zero_data_retention, webhook_secret or webhook_secret_env. The defaults for a team are the
     options of this command.
     """
-    from weblake.embedded import require_local_extra
+    from weblake.client.embedded import require_local_extra
 
     with require_local_extra():
         from weblake_service.config import ServiceConfig

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from weblake.errors import in_terms_of
-from weblake.remedies import Interface
+from weblake.errors import Interface, in_terms_of
 
 COMMAND_LINE = Interface(
     name="the command line",

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from weblake.dataset import ledger_listing
 from weblake.dataset.root import Dataset
-from weblake.errors import StorageRefused
+from weblake.errors import Remedy, StorageRefused
 from weblake.receipt import Receipt
-from weblake.remedies import Remedy
 
 _LOG = logging.getLogger("weblake.landing")
 

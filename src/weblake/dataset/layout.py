@@ -15,8 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from weblake.dataset.identity import checked_load_id
-from weblake.errors import InvalidOption, StorageRefused
-from weblake.remedies import Remedy
+from weblake.errors import InvalidOption, Remedy, StorageRefused
 from weblake.storage import Storage
 
 #: Folder of the records that weblake keeps about a root.

@@ -42,8 +42,7 @@ from weblake.dataset.records import (
     Void,
     utc_now,
 )
-from weblake.errors import StorageRefused
-from weblake.remedies import Remedy
+from weblake.errors import Remedy, StorageRefused
 from weblake.storage import Storage
 
 R = TypeVar("R", bound=Record)

@@ -18,9 +18,8 @@ from weblake.dataset import parallel
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Done, Intent, Retired
-from weblake.errors import StorageRefused
+from weblake.errors import Remedy, StorageRefused
 from weblake.receipt import Receipt
-from weblake.remedies import Remedy
 
 #: Flags of the records that exist of a load.
 INTENT, START, JOB, DONE, RETIRED, OWNER, LANDER, RETURNED, STOPPED, LATER_START, VOID = (1 << bit for bit in range(11))

@@ -17,7 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 #: Path prefix that robots.txt disallows.
 BLOCKED = "/staff/"

@@ -16,14 +16,14 @@ from weblake import output
 from weblake.api.models import is_terminal
 from weblake.api.options import BatchScrapeOptions, CrawlOptions
 from weblake.client import Client
+from weblake.client.embedded import require_local_extra
+from weblake.credentials import home
 from weblake.dataset import history
 from weblake.dataset.root import Dataset, LandedLoad, open_dataset
 from weblake.demo import orchestrators
 from weblake.demo.orchestrators import AIRFLOW, DAGSTER, Lake, OrchestratorFailed
 from weblake.demo.site import DemoSite
-from weblake.embedded import require_local_extra
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.home import home
 from weblake.jobs import cancelling, usage_reports
 from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.retry import observing

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from weblake.steps import Request, Response
+from weblake.api.steps import Request, Response
 
 if TYPE_CHECKING:
     import zlib

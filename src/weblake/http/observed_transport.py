@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from weblake.api.steps import AsyncTransport, NoResponse, Request, Response, Transport
 from weblake.events import Observer, RequestFinished
-from weblake.steps import AsyncTransport, NoResponse, Request, Response, Transport
 
 
 class ObservedTransport:

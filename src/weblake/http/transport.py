@@ -21,13 +21,12 @@ from weakref import WeakKeyDictionary
 
 import httpx
 
+from weblake.api.steps import NoResponse, Request, Response
 from weblake.credentials import ApiKey, BaseUrl, is_loopback, one_line
-from weblake.errors import InvalidOption
+from weblake.errors import InvalidOption, Remedy
 from weblake.http.bodies import BodyRefused, BoundedBody
 from weblake.http.failures import FAILURES, certificate_problem, client_certificate_alert, text_of, was_sent
 from weblake.http.options import HttpOptions, TrustStoreUnreadable
-from weblake.remedies import Remedy
-from weblake.steps import NoResponse, Request, Response
 
 #: Maximum seconds to open a connection, within the request's deadline.
 CONNECT_S = 10.0

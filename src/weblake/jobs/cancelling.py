@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from weblake.api.job_kinds import JOB_KINDS
+from weblake.api.steps import Flow
 from weblake.errors import RequestRejected
 from weblake.jobs.polling import JobRef
 from weblake.jobs.retry import Retry, RetryPolicy
-from weblake.steps import Flow
 
 #: HTTP status of a cancel: the job has already ended.
 CONFLICT = 409

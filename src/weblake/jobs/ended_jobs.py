@@ -19,11 +19,11 @@ from typing import Protocol, Self, TypeVar
 from msgspec.structs import replace
 
 from weblake.api.models import parse_time
+from weblake.api.steps import Flow
 from weblake.errors import FixRequest, JobGone, PermissionDenied, WeblakeError
 from weblake.jobs import usage_reports
 from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
-from weblake.steps import Flow
 
 T = TypeVar("T")
 

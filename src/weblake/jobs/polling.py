@@ -19,10 +19,9 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.models.lenient import MAX_NUMBER
 from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
-from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
+from weblake.api.steps import Flow, Response, now, sleep
+from weblake.errors import DeadlineExceeded, JobGone, Remedy, RetryLater, WeblakeError
 from weblake.jobs.retry import Retry, RetryPolicy
-from weblake.remedies import Remedy
-from weblake.steps import Flow, Response, now, sleep
 
 #: Seconds between polls, growing from the first to the last value: short jobs end soon, long jobs need few polls.
 FIRST_POLL_S, LAST_POLL_S, POLL_GROWTH = 0.3, 10.0, 1.5

@@ -14,11 +14,10 @@ from msgspec.structs import replace
 from weblake.api import models, response_json, responses
 from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
-from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, WeblakeError
+from weblake.api.steps import Flow, Response, now, sleep
+from weblake.errors import DeadlineExceeded, MalformedReply, Remedy, RetryLater, WeblakeError
 from weblake.jobs.polling import JobRef
 from weblake.jobs.retry import Retry, RetryPolicy, with_message
-from weblake.remedies import Remedy
-from weblake.steps import Flow, Response, now, sleep
 
 T = TypeVar("T")
 

@@ -21,10 +21,9 @@ from msgspec.structs import replace
 from weblake.api import responses
 from weblake.api.operation import Operation
 from weblake.api.start_responses import Verdict, verdict
-from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, RetryLater, WeblakeError
+from weblake.api.steps import Flow, NoResponse, Request, Response, now, send, sleep
+from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, Remedy, RetryLater, WeblakeError
 from weblake.events import Observer, RetryScheduled, combine, log_event
-from weblake.remedies import Remedy
-from weblake.steps import Flow, NoResponse, Request, Response, now, send, sleep
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -17,10 +17,10 @@ from weblake.api.models import ActivityEntry, ActivityPage, HistoricalUsage, Usa
 from weblake.api.operation import Operation
 from weblake.api.operations import historical_credit_usage, historical_token_usage, list_activity
 from weblake.api.options import ActivityOptions
+from weblake.api.steps import Flow, Response, now
 from weblake.errors import DeadlineExceeded, MalformedReply
 from weblake.events import UsageReported
 from weblake.jobs.retry import Retry
-from weblake.steps import Flow, Response, now
 
 M = TypeVar("M")
 

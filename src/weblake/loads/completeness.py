@@ -15,6 +15,7 @@ from weblake.errors import (
     JobEnded,
     JobGone,
     LoadIncomplete,
+    Remedy,
     StorageRefused,
     WeblakeError,
 )
@@ -22,7 +23,6 @@ from weblake.loads.accounting import PageError
 from weblake.loads.load_request import Terms
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
-from weblake.remedies import Remedy
 
 #: Maximum number of missing URLs that a message names.
 NAMED = 3

@@ -9,10 +9,12 @@ only saves waiting time.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from functools import cache, partial
 from typing import Protocol, TypeVar
 
@@ -22,14 +24,13 @@ from weblake.api import models, response_json, responses
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.models import JobError, JobErrors
 from weblake.api.next_link import Query, query_of
-from weblake.background import run_in_thread
+from weblake.api.steps import Flow, NoResponse, Request, Response, Send, send
 from weblake.credentials import one_line
 from weblake.errors import FixRequest, JobGone, MalformedReply
 from weblake.events import ChunkRead
 from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.result_pages import ResultPager, with_read_errors
 from weblake.jobs.retry import Retry, RetryPolicy
-from weblake.steps import Flow, NoResponse, Request, Response, Send, send
 
 T = TypeVar("T")
 
@@ -252,3 +253,25 @@ def _read_errors(what: str, reply: Response) -> JobErrors:
     found = JobErrors.decode(value)
     unread = sum(len(one or ()) for one in lists) - len(found.errors) - len(found.robots_blocked)
     return replace(found, errors=[*found.errors, *[JobError()] * unread])
+
+
+def run_in_thread(work: Callable[[], T]) -> Future[T]:
+    """Run a function in a new daemon thread and return a future of its result.
+
+    The thread is never joined: the caller may exit with an exception or Ctrl-C, and the process may end while it runs.
+    So a function that runs in it must need no cleanup.
+
+    Raises:
+        RuntimeError: The system cannot start another thread.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - `Future.result` raises it
+            future.set_exception(error)
+
+    # In the caller's context, so that events and spans of the thread belong to the caller's load.
+    threading.Thread(target=copy_context().run, args=(run,), name="weblake-ahead", daemon=True).start()
+    return future

@@ -31,13 +31,12 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset import landed_loads, layout, root
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset
-from weblake.errors import AskPerson, JobGone
+from weblake.errors import AskPerson, JobGone, Remedy
 from weblake.jobs.polling import JobRef, get_status, over_budget
 from weblake.loads import starts
 from weblake.loads.completeness import stopped_at
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import Kind, LoadRequest, Task, Terms
-from weblake.remedies import Remedy
 
 #: Final statuses of a job that did not do its work.
 _UNSUCCESSFUL = frozenset({"failed", "cancelled"})

@@ -12,11 +12,10 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.operation import Operation
 from weblake.dataset.records import Intent, Job, Start, new_nonce, utc_now
 from weblake.dataset.root import Dataset
-from weblake.errors import StorageRefused, WeblakeError
+from weblake.errors import Remedy, StorageRefused, WeblakeError
 from weblake.loads import list_sources, sent_lists, starts
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, check_cost
-from weblake.remedies import Remedy
 
 #: The ledger's name of the embedded service, which costs nothing.
 _EMBEDDED = "embedded"

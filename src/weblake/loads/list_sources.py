@@ -15,13 +15,13 @@ from pathlib import Path
 
 import msgspec
 
+from weblake.credentials import home
 from weblake.dataset import layout
 from weblake.dataset.identity import load_id_of
 from weblake.dataset.landed_loads import find
 from weblake.dataset.records import Record
 from weblake.dataset.root import DOCUMENTS, Dataset
 from weblake.errors import StorageRefused
-from weblake.home import home
 from weblake.loads import sent_lists
 from weblake.loads.load_request import Naming
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS, job_kind
+from weblake.api.steps import Response
 from weblake.credentials import redact_error
 from weblake.dataset import landed_loads
 from weblake.dataset.records import Intent, Job
@@ -26,6 +27,7 @@ from weblake.errors import (
     DeadlineExceeded,
     JobGone,
     LoadIncomplete,
+    Remedy,
     RetryLater,
     StorageRefused,
     WeblakeError,
@@ -49,8 +51,6 @@ from weblake.loads.intents import StartedLoad, complete_remedy, start_load
 from weblake.loads.load_request import LoadRequest, Terms
 from weblake.loads.staging import Identity, Staged, stage_document, stage_job
 from weblake.receipt import Receipt
-from weblake.remedies import Remedy
-from weblake.steps import Response
 
 #: Seconds in which a 404 means "not there yet": for a job just started, and for a job started elsewhere.
 JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0

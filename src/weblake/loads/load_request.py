@@ -19,10 +19,9 @@ from weblake.api.job_kinds import JOB_KINDS, job_kind
 from weblake.api.operation import Operation
 from weblake.api.options import BatchScrapeOptions, CrawlOptions, ParseOptions, ScrapeOptions
 from weblake.api.options.values import uuid_problem
+from weblake.api.steps import Response
 from weblake.dataset.identity import job_load_id, load_id_of, new_load_key, request_digest
-from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
-from weblake.remedies import Remedy
-from weblake.steps import Response
+from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply, Remedy
 
 Endpoint = Literal["batch_scrape", "crawl", "scrape"]
 Kind = Endpoint | Literal["parse"]

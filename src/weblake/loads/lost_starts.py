@@ -13,17 +13,16 @@ from weblake.api.operation import Operation
 from weblake.api.operations import list_activity
 from weblake.api.options import ActivityOptions
 from weblake.api.options.values import url_problem, uuid_problem
+from weblake.api.steps import Flow, Response, now
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, Start
-from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
+from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, Remedy
 from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.jobs.usage_reports import read_activity_page
 from weblake.loads import sent_lists
 from weblake.loads.load_request import Endpoint
 from weblake.loads.submitted_urls import url_key
-from weblake.remedies import Remedy
-from weblake.steps import Flow, Response, now
 
 #: Tolerance in seconds when the time of a job is compared with the intent's: an HTTP date has whole seconds.
 CLOCK_SLACK_S = 2.0

@@ -22,12 +22,11 @@ from weblake.dataset import layout
 from weblake.dataset.landed_loads import receipt_of
 from weblake.dataset.records import Intent
 from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset
-from weblake.errors import StorageRefused
+from weblake.errors import Remedy, StorageRefused
 from weblake.loads.accounting import PageError
 from weblake.loads.recovery import finish, recover, remove_refused
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
-from weblake.remedies import Remedy
 from weblake.storage import Storage
 
 

@@ -22,10 +22,9 @@ from weblake.dataset import layout
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset
-from weblake.errors import StorageRefused
+from weblake.errors import Remedy, StorageRefused
 from weblake.events import LoadMessage, Observer
 from weblake.loads.load_request import LoadRequest
-from weblake.remedies import Remedy
 from weblake.storage import Storage
 
 #: Low gzip level, so that a million URLs are compressed within a second.

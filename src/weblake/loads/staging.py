@@ -14,6 +14,7 @@ from pathlib import Path
 
 from weblake.api import response_json
 from weblake.api.models import JobErrors
+from weblake.api.steps import Response
 from weblake.arrow import schemas
 from weblake.arrow.document_rows import DocumentBatches
 from weblake.arrow.documents import Parsed
@@ -24,7 +25,6 @@ from weblake.jobs.polling import JobRef
 from weblake.loads.accounting import Account, Reconciler
 from weblake.loads.download import Download, FlowRunner
 from weblake.receipt import Receipt
-from weblake.steps import Response
 
 #: Status of a load whose job expired during the download; such a load is never complete.
 EXPIRED = "expired"

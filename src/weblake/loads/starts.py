@@ -25,6 +25,7 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.operation import Operation
 from weblake.api.operations import get_scrape, list_activity
 from weblake.api.start_responses import Verdict
+from weblake.api.steps import Flow, Response, now, sleep
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, Job, Start, new_nonce
@@ -34,6 +35,7 @@ from weblake.errors import (
     JobGone,
     MalformedReply,
     OutcomeUnknown,
+    Remedy,
     RequestRejected,
     RetryLater,
     ServiceUnavailable,
@@ -43,8 +45,6 @@ from weblake.errors import (
 from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolicy, RetryState
 from weblake.loads import lost_starts
 from weblake.loads.load_request import Endpoint, Started, read_started
-from weblake.remedies import Remedy
-from weblake.steps import Flow, Response, now, sleep
 
 #: Seconds after its record within which a start is sent; later it is not sent.
 PROMPT_S = 5.0

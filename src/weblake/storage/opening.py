@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from weblake.credentials import home
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.home import home
 from weblake.storage.local import LocalStorage
 from weblake.storage.protocol import RootPath, Storage
 

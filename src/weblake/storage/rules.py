@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from weblake.errors import StorageRefused, WeblakeError, causes
-from weblake.redaction import redact
-from weblake.remedies import Remedy
+from weblake.credentials import redact
+from weblake.errors import Remedy, StorageRefused, WeblakeError, causes
 
 #: Folder of files that are being written; never listed.
 TMP = "_weblake/tmp"

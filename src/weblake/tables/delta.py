@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from weblake.arrow import schemas
-from weblake.errors import FeatureMissing, StorageRefused
-from weblake.remedies import Remedy
+from weblake.errors import FeatureMissing, Remedy, StorageRefused
 from weblake.tables.formats import ADDED, REMOVED, Change, CommitConflict, first_line
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from weblake.dataset.identity import load_id_of
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Record, UtcTime, utc_now
 from weblake.dataset.root import Dataset, open_dataset
-from weblake.errors import InvalidOption, StorageRefused
-from weblake.remedies import Remedy
+from weblake.errors import InvalidOption, Remedy, StorageRefused
 from weblake.storage import RootPath, refuse_memory
 from weblake.tables.formats import REMOVED, LakeTable
 

@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 from weblake.arrow import schemas
 from weblake.dataset import arrow_files, ledger_listing, parallel
 from weblake.dataset.root import Dataset, open_dataset
-from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
+from weblake.errors import FeatureMissing, Remedy, StorageRefused, WeblakeError
 from weblake.receipt import Receipt
-from weblake.remedies import Remedy
 from weblake.storage import RootPath
 from weblake.tables.formats import (
     ADDED,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake.testing.llm_answers import default_answer
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 KEY, MODEL = "test-llm-key", "test-model"
 

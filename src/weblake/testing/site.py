@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake.testing.site_failures import SiteFailures, check_path
 from weblake.testing.site_index import index_file, text_response
 from weblake.testing.site_pages import BLOCKED, HTML, SitePage, changed, known_pages, render

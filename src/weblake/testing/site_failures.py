@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weblake.loopback import LoopbackRequest, LoopbackResponse
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse
 
 #: Maximum seconds that a page is held, so that no test hangs.
 MAX_HOLD_S = 240.0

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-from weblake.loopback import LoopbackResponse
+from weblake.testing.loopback import LoopbackResponse
 
 _NAMESPACE = "http://www.sitemaps.org/schemas/sitemap/0.9"
 _ROBOTS = """User-agent: slowbot

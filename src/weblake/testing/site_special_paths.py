@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
 
-from weblake.loopback import LoopbackRequest, LoopbackResponse
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse
 from weblake.testing.site_pages import BLOCKED, HTML, SitePage, render
 
 Respond = Callable[[LoopbackRequest], LoopbackResponse]

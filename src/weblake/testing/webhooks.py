@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from weblake.api import webhooks
-from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 #: The secret with which weblake_service signs.
 SECRET = "test-webhook-secret"  # noqa: S105

@@ -20,12 +20,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weblake.credentials import ApiKey, BaseUrl
-from weblake.errors import FeatureMissing, StorageRefused
+from weblake.api.steps import NoResponse, Request, Response
+from weblake.credentials import ApiKey, BaseUrl, Settings, state_dir
+from weblake.errors import FeatureMissing, Remedy, StorageRefused
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
-from weblake.remedies import Remedy
-from weblake.settings import Settings, state_dir
-from weblake.steps import NoResponse, Request, Response
 
 if TYPE_CHECKING:
     from weblake_service.server import LocalService

@@ -9,11 +9,10 @@ from typing import TypedDict
 
 import msgspec
 
-from weblake.errors import FixRequest, InvalidOption, StorageRefused
-from weblake.remedies import Remedy
+from weblake.errors import FixRequest, InvalidOption, Remedy, StorageRefused
+from weblake.loads.urls.files import UrlFile, open_url_file
+from weblake.loads.urls.lists import Format, LocatedUrl, Span, no_urls_error, urls_in, whole_span
 from weblake.storage import RootPath
-from weblake.urls.files import UrlFile, open_url_file
-from weblake.urls.lists import Format, LocatedUrl, Span, no_urls_error, urls_in, whole_span
 
 #: Default number of URLs of a shard.
 DEFAULT_PER_SHARD = 5000

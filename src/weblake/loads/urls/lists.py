@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-from weblake.errors import FixRequest, InvalidOption
-from weblake.remedies import Remedy
+from weblake.errors import FixRequest, InvalidOption, Remedy
+from weblake.loads.urls.files import BLOCK_BYTES, BlockStream, RangeStream, UrlFile, open_url_file
 from weblake.storage import RootPath
-from weblake.urls.files import BLOCK_BYTES, BlockStream, RangeStream, UrlFile, open_url_file
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from weblake.remedies import Remedy
+from weblake.errors import Remedy
 
 T = TypeVar("T")
 

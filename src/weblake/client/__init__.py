@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import httpx
 
-from weblake import settings
+from weblake import credentials
 from weblake.api import operations
 from weblake.api.operation import Operation
+from weblake.api.steps import AsyncTransport, Flow, Transport, arun, run
 from weblake.credentials import ApiKey, redact_error
 from weblake.errors import InvalidOption, WeblakeError
 from weblake.events import Observer, client_observer
@@ -26,7 +27,6 @@ from weblake.http.observed_transport import AsyncObservedTransport, ObservedTran
 from weblake.http.options import HttpOptions
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
-from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class _Client(Generic[HttpClientT, TransportT]):
         if http_options is not None:
             http_options.check()
         self._make = partial(self._http_transport, http_client=http_client, options=http_options)
-        self._settings = None if transport is not None else settings.find(base_url, given, insecure=insecure)
+        self._settings = None if transport is not None else credentials.find(base_url, given, insecure=insecure)
 
     @property
     def transport(self) -> TransportT:
@@ -98,7 +98,7 @@ class _Client(Generic[HttpClientT, TransportT]):
     def _open(self) -> Any:
         if self._settings is not None:
             return self._make(self._settings.base_url, self._settings.api_key)
-        from weblake import embedded
+        from weblake.client import embedded
 
         return getattr(embedded, self._embedded_transport)(self._make)
 

@@ -38,17 +38,10 @@ def landing() -> dg.JobDefinition:
     return defs.resolve_job_def("landing")
 
 
-def retrying() -> dg.JobDefinition:
-    """The same with a retry policy of the step."""
-    return defs.resolve_job_def("retrying")
-
-
 def re_execute(parent: str) -> bool:
     """Re-executes a run from failure, as a person does it."""
     with dg.DagsterInstance.get() as instance:
-        run = instance.get_run_by_id(parent)
-        assert run is not None
-        job = dg.reconstructable({"landing": landing, "retrying": retrying}[run.job_name])
+        job = dg.reconstructable(landing)
         options = dg.ReexecutionOptions.from_failure(parent, instance)
         with dg.execute_job(job, instance=instance, reexecution_options=options) as result:
             return bool(result.success)

@@ -177,7 +177,7 @@ _PLACES = {
     "refuse_memory": "dataset.root",
     "report": "jobs.usage_reports",
     "scrape_request": "loads.load_request:scrape",
-    "secrets_in": "redaction",
+    "secrets_in": "credentials",
     "start_load": "loads.intents",
     "sync_each": "tables.synchronization",
     "table_schema": "arrow.schemas:with_keys",
@@ -185,7 +185,7 @@ _PLACES = {
     "used_in": "jobs.usage_reports",
     "wait": "jobs.polling",
     "wait_for_any": "jobs.polling",
-    "without_secrets": "redaction",
+    "without_secrets": "credentials",
 }
 
 

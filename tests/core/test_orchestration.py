@@ -12,7 +12,7 @@ import pytest
 from made_loads import intent, land, load_id
 
 from weblake import orchestration
-from weblake.dataset.records import Start
+from weblake.dataset.records import StartAttempt
 from weblake.dataset.root import open_dataset
 
 REPOSITORY = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def test_the_state_of_a_load_is_read_from_the_ledger(tmp_path: Path) -> None:
     land(dataset, intent(1))
     task = orchestration.Task(("graph", "task"), "r", "r")
     open_one = dataset.ledger.record_intent(intent(2, slot=task.slot(0, None).name, run="r"))
-    dataset.ledger.record_start(Start(load_id=load_id(2), n=1, key="k", at=open_one.created_at, writer="w"))
+    dataset.ledger.record_start(StartAttempt(load_id=load_id(2), n=1, key="k", at=open_one.created_at, writer="w"))
     dataset.ledger.record_retired(load_id(0), load_id(1))
     first, last, began, none = (orchestration.LoadState(dataset, load_id(n)) for n in (0, 1, 2, 3))
     assert first.intent is not None

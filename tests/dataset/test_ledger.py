@@ -17,7 +17,7 @@ from tiers import examples
 from weblake.dataset import ledger_listing
 from weblake.dataset.identity import job_load_id, load_id_of
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Done, Intent, Job, Retired, Start, Void, utc_now
+from weblake.dataset.records import Done, Intent, Job, Retired, StartAttempt, Void, utc_now
 from weblake.dataset.slots import group_of
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import Storage, open_storage
@@ -49,8 +49,8 @@ def job(load_id: str = LOAD, job_id: str = "4d8b6c1e-0000-4000-8000-000000000001
     return Job(load_id=load_id, job_id=job_id, kind="batch_scrape", at=utc_now(), **given)  # type: ignore[arg-type]
 
 
-def start(n: int = 1, load_id: str = LOAD) -> Start:
-    return Start(load_id=load_id, n=n, key=f"key-{n}", at="2026-11-21T06:00:01Z")
+def start(n: int = 1, load_id: str = LOAD) -> StartAttempt:
+    return StartAttempt(load_id=load_id, n=n, key=f"key-{n}", at="2026-11-21T06:00:01Z")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from weblake.api import operations
 from weblake.api.operation import Operation
 from weblake.api.steps import NoResponse, Now, Response, Send
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Intent, Start
+from weblake.dataset.records import Intent, StartAttempt
 from weblake.dataset.root import open_dataset
 from weblake.errors import LoadIncomplete, OutcomeUnknown
 from weblake.jobs.retry import Retry
@@ -130,7 +130,7 @@ class Starting:
             )
         )
         operation = operations.start_batch_scrape(URLS)
-        plan = starts.Plan(intent, lambda key: with_key(operation, key), "batch_scrape")
+        plan = starts.JobSpec(intent, lambda key: with_key(operation, key), "batch_scrape")
         self._flow = starts.start(plan, ledger, Retry(jitter=lambda: 0.5))
         self._answer: Any = None
 
@@ -202,10 +202,10 @@ def lost_start(lab: LandingLab, request: LoadRequest, *, replay: bool = False) -
     intent = replace(intents.new_intent(request, lab.client.service, starts.Preflight(replay)), created_at=before)
     ledger.record_intent(intent)
     assert request.start is not None
-    key = starts.Plan(intent, request.start, request.endpoint).key(1)
+    key = starts.JobSpec(intent, request.start, request.endpoint).key(1)
     urls = sent_lists.keep(lab.dataset.storage, request.load_id, request.submitted or ())
     ledger.record_start(
-        Start(load_id=request.load_id, n=1, key=key, at=before, urls=urls, request_sha256=request.request_sha)
+        StartAttempt(load_id=request.load_id, n=1, key=key, at=before, urls=urls, request_sha256=request.request_sha)
     )
     return request.start(key)
 

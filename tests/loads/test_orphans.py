@@ -19,7 +19,7 @@ import weblake
 from weblake import Client, Terms, errors
 from weblake.cli.orphans import advice
 from weblake.dataset.identity import job_load_id
-from weblake.dataset.records import Start, new_nonce, utc_now
+from weblake.dataset.records import StartAttempt, new_nonce, utc_now
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
 from weblake.loads import generations, intents, load, load_request, orphans, sent_lists, starts
@@ -39,9 +39,11 @@ class Lab(LandingLab):
         ledger = self.dataset.ledger
         intent = ledger.record_intent(intents.new_intent(request, self.client.service, starts.Preflight(replay)))
         assert request.start is not None
-        key = starts.Plan(intent, request.start, request.endpoint).key(1)
+        key = starts.JobSpec(intent, request.start, request.endpoint).key(1)
         urls = sent_lists.keep(self.dataset.storage, request.load_id, request.submitted or ())
-        ledger.record_start(Start(load_id=request.load_id, n=1, key=key, urls=urls, at=utc_now(), writer=new_nonce()))
+        ledger.record_start(
+            StartAttempt(load_id=request.load_id, n=1, key=key, urls=urls, at=utc_now(), writer=new_nonce())
+        )
         if not arrives:
             return ""
         answer: Any = self.client.call(request.start(key))

@@ -19,7 +19,7 @@ import weblake
 from weblake import Terms, errors
 from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Start
+from weblake.dataset.records import StartAttempt
 from weblake.loads import intents, load, load_request, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming
 
@@ -137,7 +137,7 @@ def test_of_two_kept_lists_the_one_that_was_sent_is_used(lab: TaskLab) -> None:
     second = other_list(lab, first, LONGER)
     real = Ledger.record_start
 
-    def other_first(ledger: Ledger, start: Start) -> bool:
+    def other_first(ledger: Ledger, start: StartAttempt) -> bool:
         if start.urls == sent_lists.digest_of(URLS):
             with mock.patch.object(Ledger, "record_start", real):
                 load.start_load(lab.client, lab.dataset, second)

@@ -23,7 +23,7 @@ from weblake.api.operation import Operation
 from weblake.api.steps import NoResponse, Request, Response
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Intent, Job, Start
+from weblake.dataset.records import Intent, Job, StartAttempt
 from weblake.dataset.root import open_dataset
 from weblake.errors import (
     CreditsExhausted,
@@ -121,7 +121,7 @@ def start(
         service.at += build_s
         return with_key(operation, key)
 
-    plan = starts.Plan(
+    plan = starts.JobSpec(
         ledger.record_intent(intent),
         build,
         kind,
@@ -166,7 +166,7 @@ def test_a_start_whose_record_took_too_long_is_not_sent_and_not_looked_up(
     """The record says so, and the next attempt follows at once."""
     service, record_start = Service([STARTED]), Ledger.record_start
 
-    def slow_once(self: Ledger, record: Start) -> bool:
+    def slow_once(self: Ledger, record: StartAttempt) -> bool:
         service.at += 2 * starts.PROMPT_S if record.n == 1 else 0.0
         return record_start(self, record)
 
@@ -214,7 +214,7 @@ def test_a_start_whose_record_took_until_the_time_limit_is_not_sent(
 ) -> None:
     service, record_start = Service([STARTED]), Ledger.record_start
 
-    def slow(self: Ledger, record: Start) -> bool:
+    def slow(self: Ledger, record: StartAttempt) -> bool:
         service.at += 4
         return record_start(self, record)
 
@@ -519,7 +519,7 @@ def test_the_id_of_a_listed_job_is_recorded_in_small_letters(ledger: Ledger) -> 
 def test_a_lost_start_that_is_in_no_list_needs_a_new_load(ledger: Ledger) -> None:
     intent = Intent(load_id=LOAD, kind="parse", endpoint="parse", created_at=iso(BEGAN), request_sha256="a")
     operation = operations.start_batch_scrape(URLS)
-    plan = starts.Plan(ledger.record_intent(intent), lambda key: with_key(operation, key), None)
+    plan = starts.JobSpec(ledger.record_intent(intent), lambda key: with_key(operation, key), None)
     service = Service([LOST])
     with pytest.raises(OutcomeUnknown, match="the activity list does not have this kind of call") as caught:
         service.run(starts.start(plan, ledger, retry()))  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from weblake.arrow import parquet
 from weblake.dataset import layout, ledger_listing
-from weblake.dataset.records import Intent, Job, Start
+from weblake.dataset.records import Intent, Job, StartAttempt
 from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset, LandedLoad
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
@@ -111,7 +111,7 @@ class LoadState:
         return self.dataset.ledger.intent(self.load_id)
 
     @property
-    def last_start(self) -> Start | None:
+    def last_start(self) -> StartAttempt | None:
         """The newest start request, or None; its `void` is set if there is evidence that it started no job."""
         return self.dataset.ledger.last_start(self.load_id)
 

@@ -33,12 +33,12 @@ from weblake.dataset.records import (
     Done,
     Intent,
     Job,
+    LimitReached,
     Owner,
     Record,
     Retired,
     Returned,
-    Start,
-    Stopped,
+    StartAttempt,
     Void,
     utc_now,
 )
@@ -71,15 +71,15 @@ class Ledger:
         """Record an intent and return the recorded one: this one (same `writer`) or an earlier one."""
         return self._record(intent, "")[0]
 
-    def starts(self, load_id: str) -> list[Start]:
+    def starts(self, load_id: str) -> list[StartAttempt]:
         """Return the starts of a load, oldest first, with `void` set from the records."""
-        found: list[Start] = []
-        while (start := self._read(load_id, f".start-{len(found) + 1}", Start)) is not None:
+        found: list[StartAttempt] = []
+        while (start := self._read(load_id, f".start-{len(found) + 1}", StartAttempt)) is not None:
             void = self._read(load_id, f".start-{start.n}.void", Void) is not None
             found.append(msgspec.structs.replace(start, void=void))
         return found
 
-    def last_start(self, load_id: str) -> Start | None:
+    def last_start(self, load_id: str) -> StartAttempt | None:
         """Return the newest start of a load, or None."""
         starts = self.starts(load_id)
         return starts[-1] if starts else None
@@ -89,17 +89,17 @@ class Ledger:
         last = self.last_start(intent.load_id)
         return intent.service if last is None or last.service is None else last.service
 
-    def record_start(self, start: Start) -> bool:
+    def record_start(self, start: StartAttempt) -> bool:
         """Record that a start is about to be sent; return whether the caller is to send it and no other process is."""
         if start.n > 1 and self._read(start.load_id, f".start-{start.n - 1}.void", Void) is None:
             raise StorageRefused(
-                f"Start {start.n} of load {start.load_id} is not recorded: "
+                f"StartAttempt {start.n} of load {start.load_id} is not recorded: "
                 f"the outcome of start {start.n - 1} is unknown.",
                 hint="This is a fault in weblake: please report it. Nothing was sent.",
             )
         return self._record(start, f".start-{start.n}")[1]
 
-    def void_start(self, start: Start, why: str) -> None:
+    def void_start(self, start: StartAttempt, why: str) -> None:
         """Record the evidence that a start started nothing, so that another one may be sent."""
         self._record(Void(load_id=start.load_id, n=start.n, why=why[:500], at=utc_now()), f".start-{start.n}.void")
 
@@ -177,13 +177,13 @@ class Ledger:
         )
         return self._record(record, ".done")[0]
 
-    def stopped(self, load_id: str) -> Stopped | None:
+    def stopped(self, load_id: str) -> LimitReached | None:
         """Return the record of the limit at which the job of a load was cancelled, or None."""
-        return self._read(load_id, ".stopped", Stopped)
+        return self._read(load_id, ".stopped", LimitReached)
 
     def record_stopped(self, load_id: str, *, used: float = 0.0, timeout_s: float | None = None) -> None:
         """Record that the job of a load has passed a limit: its credits in `used`, or a time limit."""
-        self._record(Stopped(load_id=load_id, used=used, timeout_s=timeout_s, at=utc_now()), ".stopped")
+        self._record(LimitReached(load_id=load_id, used=used, timeout_s=timeout_s, at=utc_now()), ".stopped")
 
     def returned(self, load_id: str) -> Returned | None:
         """Return the record that a task has returned a load to its orchestrator, or None."""

@@ -85,7 +85,7 @@ class Intent(Record, frozen=True, kw_only=True):
         return max(0.0, (datetime.now(timezone.utc) - self.created()).total_seconds())
 
 
-class Start(Record, frozen=True, kw_only=True):
+class StartAttempt(Record, frozen=True, kw_only=True):
     """A start request that is about to be sent."""
 
     n: Annotated[int, msgspec.Meta(ge=1)]
@@ -165,7 +165,7 @@ class Returned(Record, frozen=True, kw_only=True):
     at: UtcTime
 
 
-class Stopped(Record, frozen=True, kw_only=True):
+class LimitReached(Record, frozen=True, kw_only=True):
     """A load whose job weblake cancels at a limit; written before the cancel."""
 
     #: Credits that the job had used, if they were more than its limit; otherwise 0. A service may report fewer later.

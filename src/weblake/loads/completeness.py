@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from weblake.credentials import one_line
 from weblake.dataset.identity import job_load_id
-from weblake.dataset.records import Stopped
+from weblake.dataset.records import LimitReached
 from weblake.dataset.root import Dataset, LandedLoad
 from weblake.errors import (
     CreditsExhausted,
@@ -57,7 +57,7 @@ def record_stopped(dataset: Dataset, load_id: str, terms: Terms, used: float = 0
         dataset.ledger.record_stopped(load_id, used=used, timeout_s=None if used else terms.timeout_s)
 
 
-def stopped_at(stopped: Stopped | None, terms: Terms) -> tuple[bool, float]:
+def stopped_at(stopped: LimitReached | None, terms: Terms) -> tuple[bool, float]:
     """Return whether a run has cancelled the job at the time limit of these terms, and its credits, or 0."""
     if stopped is None:
         return False, 0.0

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.operation import Operation
-from weblake.dataset.records import Intent, Job, Start, new_nonce, utc_now
+from weblake.dataset.records import Intent, Job, StartAttempt, new_nonce, utc_now
 from weblake.dataset.root import Dataset
 from weblake.errors import Remedy, StorageRefused, WeblakeError
 from weblake.loads import list_sources, sent_lists, starts
@@ -54,7 +54,7 @@ def start_load(
             ledger.claim_job(request.kind, request.job_id, request.load_id)
             job = Job(load_id=request.load_id, job_id=request.job_id, kind=request.kind, at=at, writer=new_nonce())
             return intent, ledger.record_job(job), None
-        plan = starts.Plan(
+        plan = starts.JobSpec(
             intent,
             request.start,
             request.endpoint,
@@ -123,7 +123,7 @@ def _keep_urls(dataset: Dataset, request: LoadRequest) -> str | None:
 
 
 def _rebuild_request(
-    dataset: Dataset, request: LoadRequest, intent: Intent, start: Start
+    dataset: Dataset, request: LoadRequest, intent: Intent, start: StartAttempt
 ) -> Callable[[str], Operation[object]] | None:
     """Return a function that builds the request of a recorded start, or None if it had other options than this one."""
     sent = start.request_sha256 or intent.request_sha256

@@ -40,7 +40,7 @@ LOCKDOWN_HIT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartReply:
     """The parsed response to a start request."""
 
     job_id: str
@@ -360,7 +360,7 @@ def with_key(operation: Operation[object], key: str) -> Operation[object]:
     return replace(operation, request=replace(operation.request, headers=headers, paid=True))
 
 
-def read_started(reply: Response, operation: Operation[object]) -> Started:
+def read_started(reply: Response, operation: Operation[object]) -> StartReply:
     """Parse the response to any start request.
 
     Raises:
@@ -374,10 +374,10 @@ def read_started(reply: Response, operation: Operation[object]) -> Started:
         scrape_id = metadata.get("scrapeId") if isinstance(metadata, dict) else None
         job_id = scrape_id if isinstance(scrape_id, str) else fields.get("scrape_id")
         raw = bytes(response_json.split_object(bytes(reply.body))["data"])
-        return Started(job_id.lower() if isinstance(job_id, str) and not uuid_problem(job_id) else "", document=raw)
+        return StartReply(job_id.lower() if isinstance(job_id, str) and not uuid_problem(job_id) else "", document=raw)
     job_id, rejected = fields.get("id"), fields.get("invalidURLs")
     if not isinstance(job_id, str) or uuid_problem(job_id):
         raise MalformedReply(f"{operation.name}: the service answered without a job id.")
     urls = rejected if isinstance(rejected, list) else []
     replayed = reply.headers.get("idempotent-replayed", "").strip().lower() == "true"
-    return Started(job_id.lower(), tuple(url for url in urls if isinstance(url, str)), replayed=replayed)
+    return StartReply(job_id.lower(), tuple(url for url in urls if isinstance(url, str)), replayed=replayed)

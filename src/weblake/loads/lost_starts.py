@@ -16,7 +16,7 @@ from weblake.api.options.values import url_problem, uuid_problem
 from weblake.api.steps import Flow, Response, now
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Intent, Start
+from weblake.dataset.records import Intent, StartAttempt
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, Remedy
 from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.jobs.usage_reports import read_activity_page
@@ -75,7 +75,7 @@ def read_listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy | None = 
 
 
 def find_candidates(
-    intent: Intent, start: Start, found: Listing, ledger: Ledger, age_s: float | None = None
+    intent: Intent, start: StartAttempt, found: Listing, ledger: Ledger, age_s: float | None = None
 ) -> list[str]:
     """Return the ids of listed jobs that this start may have created, without those that another load has started.
 
@@ -115,7 +115,7 @@ def find_candidates(
 
 
 def _jobs_of_later_urls(
-    intent: Intent, start: Start, targets: Mapping[str, Collection[str]], ledger: Ledger
+    intent: Intent, start: StartAttempt, targets: Mapping[str, Collection[str]], ledger: Ledger
 ) -> list[str]:
     """Return the id of the job of a later URL of the list that was sent, if a person has landed it by its id.
 

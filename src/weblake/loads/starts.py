@@ -28,7 +28,7 @@ from weblake.api.start_responses import Verdict
 from weblake.api.steps import Flow, Response, now, sleep
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Intent, Job, Start, new_nonce
+from weblake.dataset.records import Intent, Job, StartAttempt, new_nonce
 from weblake.errors import (
     CreditsExhausted,
     DeadlineExceeded,
@@ -44,7 +44,7 @@ from weblake.errors import (
 )
 from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolicy, RetryState
 from weblake.loads import lost_starts
-from weblake.loads.load_request import Endpoint, Started, read_started
+from weblake.loads.load_request import Endpoint, StartReply, read_started
 
 #: Seconds after its record within which a start is sent; later it is not sent.
 PROMPT_S = 5.0
@@ -109,7 +109,7 @@ def _read_preflight(reply: Response, operation: Operation[models.ActivityPage]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JobSpec:
     """The job to start for one intent."""
 
     intent: Intent
@@ -131,7 +131,7 @@ class Plan:
     #: Stores the list of URLs before it is sent, and returns its digest; returns None for a request without a list.
     keep_urls: Callable[[], str | None] = lambda: None
     #: Builds the request of a recorded start, which may have had another list of URLs; returns None if it cannot.
-    rebuild: Callable[[Start], Callable[[str], Operation[object]] | None] | None = None
+    rebuild: Callable[[StartAttempt], Callable[[str], Operation[object]] | None] | None = None
 
     def key(self, n: int) -> str:
         """Return the key of attempt N: the same after a crash, another one after evidence that N started no job.
@@ -142,7 +142,7 @@ class Plan:
         return str(uuid.uuid5(_KEY_NAMESPACE, f"{self.intent.load_id}/{self.intent.writer}/{attempt}"))
 
 
-def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | None]]:
+def start(plan: JobSpec, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | None]]:
     """Start the intent's job unless it was started before, and return its record.
 
     The second value is the document if the start response contained it (a single scrape, a parsed file), or None.
@@ -173,7 +173,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             urls = plan.keep_urls()
             operation = plan.build(plan.key(n))  # before the record: a million URLs take longer than PROMPT_S
             at = yield from _timestamp()
-            record = Start(
+            record = StartAttempt(
                 load_id=load_id,
                 n=n,
                 key=plan.key(n),
@@ -206,7 +206,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
     )
 
 
-def _check_limit(plan: Plan, seconds: float = 0.0, error: WeblakeError | None = None) -> Flow[None]:
+def _check_limit(plan: JobSpec, seconds: float = 0.0, error: WeblakeError | None = None) -> Flow[None]:
     """Raise DeadlineExceeded if the load's time limit passes within so many seconds; `error` is the last response's."""
     if plan.ends_at is not None and (yield from now()) + seconds >= plan.ends_at:
         before = "." if error is None else f"; before that: {error.message}"
@@ -216,13 +216,13 @@ def _check_limit(plan: Plan, seconds: float = 0.0, error: WeblakeError | None = 
         ) from error
 
 
-def _pause(plan: Plan, seconds: float, error: WeblakeError | None = None) -> Flow[None]:
+def _pause(plan: JobSpec, seconds: float, error: WeblakeError | None = None) -> Flow[None]:
     """Sleep; raise as `_check_limit` if the time limit passes meanwhile."""
     yield from _check_limit(plan, seconds, error)
     yield from sleep(seconds)
 
 
-def _attempt(plan: Plan, operation: Operation[object], retry: Retry, state: RetryState) -> Flow[Started | Pause]:
+def _attempt(plan: JobSpec, operation: Operation[object], retry: Retry, state: RetryState) -> Flow[StartReply | Pause]:
     """Send a start once, within the load's time limit; return its parsed response, or a Pause as `Retry.attempt`."""
     request = operation.request
     if plan.ends_at is not None:
@@ -231,7 +231,7 @@ def _attempt(plan: Plan, operation: Operation[object], retry: Retry, state: Retr
     return (yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state))
 
 
-def _is_late(plan: Plan, record: Start) -> Flow[bool]:
+def _is_late(plan: JobSpec, record: StartAttempt) -> Flow[bool]:
     """Return whether a start's record took so long that the start must not be sent.
 
     A search for this start counts from its record. Sent late, the start could take effect after the search. The wall
@@ -242,9 +242,9 @@ def _is_late(plan: Plan, record: Start) -> Flow[bool]:
 
 
 def _send_start(
-    plan: Plan,
+    plan: JobSpec,
     operation: Operation[object],
-    record: Start,
+    record: StartAttempt,
     sent: dict[str, float],
     ledger: Ledger,
     retry: Retry,
@@ -293,7 +293,7 @@ def _send_start(
 
 
 def _resolve_lost(
-    plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: float | None
+    plan: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
 ) -> Flow[_StartedJob | None]:
     """Do the same as `_resolve`, and report what was found out."""
     begun = yield from now()
@@ -313,12 +313,14 @@ def _resolve_lost(
     return found
 
 
-def _resolved_event(plan: Plan, job: Job | None, outcome: str, seconds: float) -> events.LostStartResolved:
+def _resolved_event(plan: JobSpec, job: Job | None, outcome: str, seconds: float) -> events.LostStartResolved:
     job_id = None if job is None else job.job_id
     return events.LostStartResolved(kind=plan.intent.kind, job_id=job_id, outcome=outcome, seconds=seconds)
 
 
-def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: float | None) -> Flow[_StartedJob | None]:
+def _resolve(
+    plan: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
+) -> Flow[_StartedJob | None]:
     """Return the job of a start that got no response; None if it certainly started no job.
 
     `sent_at` is when this process has sent it, in monotonic seconds; None if another process has recorded it.
@@ -357,12 +359,12 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: flo
             hint=Remedy("Land the right one with {land}, or {start_afresh}."),
         )
     if found:
-        return (yield from _record(plan, last, Started(found[0]), ledger, adopted=True))
+        return (yield from _record(plan, last, StartReply(found[0]), ledger, adopted=True))
     ledger.void_start(last, "the activity list showed no such job")
     return None
 
 
-def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_StartedJob | None]:
+def _repeat(plan: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry) -> Flow[_StartedJob | None]:
     """Send the same key again: the service replays the first start's response, or starts the job now.
 
     It is sent once after the deadline, and not again: a start may take as long as a page.
@@ -390,7 +392,9 @@ def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Star
     return (yield from _record(plan, last, started, ledger))
 
 
-def _candidates(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: float | None) -> Flow[list[str]]:
+def _candidates(
+    plan: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
+) -> Flow[list[str]]:
     """Return the ids of jobs in the activity list that the last start may have created; `sent_at` as in `_resolve`."""
     if plan.endpoint is None:
         raise lost_starts.outcome_unknown(
@@ -406,7 +410,7 @@ def _candidates(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: 
 
 
 def _record(
-    plan: Plan, start: Start, started: Started, ledger: Ledger, *, adopted: bool = False
+    plan: JobSpec, start: StartAttempt, started: StartReply, ledger: Ledger, *, adopted: bool = False
 ) -> Flow[_StartedJob | None]:
     """Record the job as this load's and return it; None if it was adopted and another load has claimed it meanwhile.
 

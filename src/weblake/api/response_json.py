@@ -141,7 +141,7 @@ def split_object(raw: JsonBytes) -> dict[str, Raw]:
     """Return the top-level fields of one JSON object, undecoded; of equal keys the last one is used.
 
     Raises MalformedReply if the text is not an object or is truncated. If msgspec refuses the text, the values of the
-    fields are not validated: use `is_json`.
+    fields are not validated: `loads` of each raises the error.
     """
     view = _without_bom(raw)
     with contextlib.suppress(*DECODE_ERRORS):

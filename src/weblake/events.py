@@ -24,7 +24,7 @@ from weblake.receipt import Receipt
 _CLIENT_LOG = logging.getLogger("weblake.client")
 _LANDING_LOG = logging.getLogger("weblake.landing")
 #: Seconds between two log lines about a job in the same state.
-EVERY_S = 60.0
+LOG_INTERVAL_S = 60.0
 _CURRENT_LOAD: ContextVar[str | None] = ContextVar("weblake_load", default=None)
 
 #: The service's statuses of a job, and weblake's own; any other text of a service becomes OTHER.
@@ -486,6 +486,6 @@ class ProgressLog:
     def log_state(self, state: str, message: str) -> None:
         """Log a message if the state has changed, or a minute has passed since the last one."""
         now = time.monotonic()
-        if state != self._state or now - self._at >= EVERY_S:
+        if state != self._state or now - self._at >= LOG_INTERVAL_S:
             self._state, self._at = state, now
             self.log(logging.WARNING if state == "trouble" else logging.INFO, message)

@@ -242,8 +242,8 @@ class StartModel:
         """Run the real start flow, from the intent to the job's id, and return the id."""
         ledger = Ledger(replayed)  # type: ignore[arg-type]
         intent = ledger.record_intent(self.intent(replayed("now")))
-        plan = starts.JobSpec(intent, partial(started_by, self.request), self.request.endpoint, service=self.service)
-        flow = starts.start(plan, ledger, Retry(jitter=lambda: 0.5))
+        spec = starts.JobSpec(intent, partial(started_by, self.request), self.request.endpoint, service=self.service)
+        flow = starts.start(spec, ledger, Retry(jitter=lambda: 0.5))
         answer: Any = None
         while True:
             try:

@@ -130,8 +130,8 @@ class Starting:
             )
         )
         operation = operations.start_batch_scrape(URLS)
-        plan = starts.JobSpec(intent, lambda key: with_key(operation, key), "batch_scrape")
-        self._flow = starts.start(plan, ledger, Retry(jitter=lambda: 0.5))
+        spec = starts.JobSpec(intent, lambda key: with_key(operation, key), "batch_scrape")
+        self._flow = starts.start(spec, ledger, Retry(jitter=lambda: 0.5))
         self._answer: Any = None
 
     def until(self, stop: Callable[[object], bool]) -> str | None:

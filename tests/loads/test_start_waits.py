@@ -121,7 +121,7 @@ def start(
         service.at += build_s
         return with_key(operation, key)
 
-    plan = starts.JobSpec(
+    spec = starts.JobSpec(
         ledger.record_intent(intent),
         build,
         kind,
@@ -134,7 +134,7 @@ def start(
     )
     rules = retry()
     rules.observe = ([] if seen is None else seen).append
-    found = service.run(starts.start(plan, ledger, rules))  # type: ignore[arg-type]
+    found = service.run(starts.start(spec, ledger, rules))  # type: ignore[arg-type]
     assert isinstance(found, tuple)
     job = found[0]
     assert isinstance(job, Job)
@@ -238,8 +238,8 @@ def test_the_job_of_a_lost_start_is_of_the_request_that_was_sent(ledger: Ledger)
 @proves(
     "3.1",
     at="src/weblake/loads/starts.py",
-    line="    sent_to = last.service or plan.intent.service",
-    becomes="    sent_to = plan.intent.service",
+    line="    sent_to = last.service or spec.intent.service",
+    becomes="    sent_to = spec.intent.service",
     case="True",
 )
 @pytest.mark.parametrize("replay", [False, True])
@@ -519,9 +519,9 @@ def test_the_id_of_a_listed_job_is_recorded_in_small_letters(ledger: Ledger) -> 
 def test_a_lost_start_that_is_in_no_list_needs_a_new_load(ledger: Ledger) -> None:
     intent = Intent(load_id=LOAD, kind="parse", endpoint="parse", created_at=iso(BEGAN), request_sha256="a")
     operation = operations.start_batch_scrape(URLS)
-    plan = starts.JobSpec(ledger.record_intent(intent), lambda key: with_key(operation, key), None)
+    spec = starts.JobSpec(ledger.record_intent(intent), lambda key: with_key(operation, key), None)
     service = Service([LOST])
     with pytest.raises(OutcomeUnknown, match="the activity list does not have this kind of call") as caught:
-        service.run(starts.start(plan, ledger, retry()))  # type: ignore[arg-type]
+        service.run(starts.start(spec, ledger, retry()))  # type: ignore[arg-type]
     assert "start afresh with new=True" in str(caught.value)
     assert [method for method, _ in service.came] == ["POST"]

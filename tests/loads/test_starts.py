@@ -62,8 +62,8 @@ def test_every_schedule_pays_once_and_leaves_no_unreported_job(kind: str) -> Non
 @proves(
     "3.1",
     at="src/weblake/loads/starts.py",
-    line="    if plan.intent.replay and",
-    becomes="    if not plan.intent.replay and",
+    line="    if spec.intent.replay and",
+    becomes="    if not spec.intent.replay and",
 )
 def test_a_start_is_repeated_only_if_it_cannot_start_a_second_job() -> None:
     for kind in ("replay", "burnt", "none"):
@@ -234,7 +234,7 @@ def test_p10_a_worker_lost_between_the_response_and_its_record_is_recovered_by_t
 
 def test_control_a_start_flow_that_repeats_blindly_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: a naive flow, in the same worlds, pays more than once."""
-    monkeypatch.setattr(starts, "_resolve", lambda plan, last, ledger, *_: resolve_by_repeating(last, ledger))
+    monkeypatch.setattr(starts, "_resolve", lambda spec, last, ledger, *_: resolve_by_repeating(last, ledger))
     model = StartModel(batch(), "none")
     assert max(len(end.service.jobs) for end in model.explore(State(ALONE, crashes=1, losses=0))) > 1
 

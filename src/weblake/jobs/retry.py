@@ -306,14 +306,17 @@ def may_have_effect(reply: Response | NoResponse, error: WeblakeError) -> bool:
 
 
 class HasRetry(Protocol):
-    """A client."""
+    """The part of a client that `observing` needs."""
 
     retry: Retry
 
 
 @contextmanager
 def observing(client: HasRetry, observer: Observer) -> Iterator[None]:
-    """Return a context manager in which an observer gets the events of a client, besides the client's own."""
+    """Return a context manager in which an observer gets the events of a client, besides the client's own.
+
+    For a client with one user at a time; several that share one use `Retry.observed_by` for their own calls.
+    """
     before = client.retry
     client.retry = before.observed_by(observer)
     try:

@@ -54,7 +54,7 @@ def start_load(
             ledger.claim_job(request.kind, request.job_id, request.load_id)
             job = Job(load_id=request.load_id, job_id=request.job_id, kind=request.kind, at=at, writer=new_nonce())
             return intent, ledger.record_job(job), None
-        plan = starts.JobSpec(
+        spec = starts.JobSpec(
             intent,
             request.start,
             request.endpoint,
@@ -68,7 +68,7 @@ def start_load(
             rebuild=partial(_rebuild_request, dataset, request, intent),
         )
         with events.of_load(request.load_id):
-            job, document = client.run(starts.start(plan, ledger, client.retry))
+            job, document = client.run(starts.start(spec, ledger, client.retry))
         return intent, job, document
 
 

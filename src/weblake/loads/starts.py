@@ -14,7 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from dataclasses import replace as replace_plan
+from dataclasses import replace as replace_spec
 from datetime import datetime, timezone
 
 from msgspec.structs import replace
@@ -142,7 +142,7 @@ class JobSpec:
         return str(uuid.uuid5(_KEY_NAMESPACE, f"{self.intent.load_id}/{self.intent.writer}/{attempt}"))
 
 
-def start(plan: JobSpec, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | None]]:
+def start(spec: JobSpec, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | None]]:
     """Start the intent's job unless it was started before, and return its record.
 
     The second value is the document if the start response contained it (a single scrape, a parsed file), or None.
@@ -152,15 +152,15 @@ def start(plan: JobSpec, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes 
         DeadlineExceeded: The load's time limit passed; what may have been started stays on record.
         WeblakeError: The service refused the start; nothing was started.
     """
-    load_id, kind = plan.intent.load_id, plan.intent.kind
-    if plan.service is not None and plan.intent.service not in (None, plan.service):
-        plan = replace_plan(plan, intent=replace(plan.intent, replay=None))  # the other service has declared it
+    load_id, kind = spec.intent.load_id, spec.intent.kind
+    if spec.service is not None and spec.intent.service not in (None, spec.service):
+        spec = replace_spec(spec, intent=replace(spec.intent, replay=None))  # the other service has declared it
     state = RetryState(retry.policy)
     begun = yield from now()
     #: The monotonic times at which this process has last sent each start, by the nonces of their records.
     sent: dict[str, float] = {}
     for attempt in range(MAX_STARTS):
-        is_new = plan.is_new and attempt == 0
+        is_new = spec.is_new and attempt == 0
         job = None if is_new else ledger.job(load_id)
         if job is not None:
             return job, None
@@ -168,33 +168,33 @@ def start(plan: JobSpec, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes 
         if last is None or last.void:
             if state.malformed >= MALFORMED_TRIES and state.error is not None:
                 raise state.error  # every start got an unreadable response, and none of them created a job
-            yield from _check_limit(plan, error=state.error)
+            yield from _check_limit(spec, error=state.error)
             n = 1 if last is None else last.n + 1
-            urls = plan.keep_urls()
-            operation = plan.build(plan.key(n))  # before the record: a million URLs take longer than PROMPT_S
+            urls = spec.keep_urls()
+            operation = spec.build(spec.key(n))  # before the record: a million URLs take longer than PROMPT_S
             at = yield from _timestamp()
             record = StartAttempt(
                 load_id=load_id,
                 n=n,
-                key=plan.key(n),
+                key=spec.key(n),
                 urls=urls,
-                request_sha256=plan.request_sha256,
-                first_target=plan.first_target,
-                service=plan.service,
+                request_sha256=spec.request_sha256,
+                first_target=spec.first_target,
+                service=spec.service,
                 at=at,
                 writer=new_nonce(),
             )
             if not ledger.record_start(record):
                 continue  # another process is starting it at this moment
-            if (yield from _is_late(plan, record)):
+            if (yield from _is_late(spec, record)):
                 ledger.void_start(record, "it took too long to record, and was not sent")
                 continue
-            started = yield from _send_start(plan, operation, record, sent, ledger, retry, state)
+            started = yield from _send_start(spec, operation, record, sent, ledger, retry, state)
             if started is not None:
                 seconds = (yield from now()) - begun
                 retry.observe(events.JobStarted(kind=kind, job_id=started[0].job_id, seconds=seconds))
         else:
-            started = yield from _resolve_lost(plan, last, ledger, retry, sent.get(last.writer))
+            started = yield from _resolve_lost(spec, last, ledger, retry, sent.get(last.writer))
         if started is not None:
             return started
     last = ledger.last_start(load_id)
@@ -206,43 +206,43 @@ def start(plan: JobSpec, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes 
     )
 
 
-def _check_limit(plan: JobSpec, seconds: float = 0.0, error: WeblakeError | None = None) -> Flow[None]:
+def _check_limit(spec: JobSpec, seconds: float = 0.0, error: WeblakeError | None = None) -> Flow[None]:
     """Raise DeadlineExceeded if the load's time limit passes within so many seconds; `error` is the last response's."""
-    if plan.ends_at is not None and (yield from now()) + seconds >= plan.ends_at:
+    if spec.ends_at is not None and (yield from now()) + seconds >= spec.ends_at:
         before = "." if error is None else f"; before that: {error.message}"
         raise DeadlineExceeded(
-            f"The time limit passed before load {plan.intent.load_id} had a job{before}",
+            f"The time limit passed before load {spec.intent.load_id} had a job{before}",
             hint=Remedy("{run_again} with a longer {timeout}: it first finds out whether a job was started."),
         ) from error
 
 
-def _pause(plan: JobSpec, seconds: float, error: WeblakeError | None = None) -> Flow[None]:
+def _pause(spec: JobSpec, seconds: float, error: WeblakeError | None = None) -> Flow[None]:
     """Sleep; raise as `_check_limit` if the time limit passes meanwhile."""
-    yield from _check_limit(plan, seconds, error)
+    yield from _check_limit(spec, seconds, error)
     yield from sleep(seconds)
 
 
-def _attempt(plan: JobSpec, operation: Operation[object], retry: Retry, state: RetryState) -> Flow[StartReply | Pause]:
+def _attempt(spec: JobSpec, operation: Operation[object], retry: Retry, state: RetryState) -> Flow[StartReply | Pause]:
     """Send a start once, within the load's time limit; return its parsed response, or a Pause as `Retry.attempt`."""
     request = operation.request
-    if plan.ends_at is not None:
-        left = max(LEAST_S, plan.ends_at - (yield from now()))
+    if spec.ends_at is not None:
+        left = max(LEAST_S, spec.ends_at - (yield from now()))
         operation = replace(operation, request=replace(request, deadline_s=min(request.deadline_s, left)))
     return (yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state))
 
 
-def _is_late(plan: JobSpec, record: StartAttempt) -> Flow[bool]:
+def _is_late(spec: JobSpec, record: StartAttempt) -> Flow[bool]:
     """Return whether a start's record took so long that the start must not be sent.
 
     A search for this start counts from its record. Sent late, the start could take effect after the search. The wall
     clock counts: the monotonic one stands still while the machine is suspended.
     """
     took = (yield from now(wall=True)) - record.at_seconds()
-    return took > PROMPT_S or (plan.ends_at is not None and (yield from now()) >= plan.ends_at)
+    return took > PROMPT_S or (spec.ends_at is not None and (yield from now()) >= spec.ends_at)
 
 
 def _send_start(
-    plan: JobSpec,
+    spec: JobSpec,
     operation: Operation[object],
     record: StartAttempt,
     sent: dict[str, float],
@@ -257,12 +257,12 @@ def _send_start(
     is_working = False  # whether the service has said that it works on this start
     sent[record.writer] = yield from now()
     try:
-        came = yield from _attempt(plan, operation, retry, state)
+        came = yield from _attempt(spec, operation, retry, state)
         while isinstance(came, Pause) and came.open:  # the same request joins that work
             is_working = True
-            yield from _pause(plan, came.seconds, came.error)
+            yield from _pause(spec, came.seconds, came.error)
             sent[record.writer] = yield from now()
-            came = yield from _attempt(plan, operation, retry, state)
+            came = yield from _attempt(spec, operation, retry, state)
     except DeadlineExceeded:
         raise  # the record stays open, and the next run looks for the job
     except OutcomeUnknown:
@@ -283,102 +283,102 @@ def _send_start(
             ) from error
         raise
     if not isinstance(came, Pause):
-        return (yield from _record(plan, record, came, ledger))
+        return (yield from _record(spec, record, came, ledger))
     if is_working:
         return None
     # Not started. The request after the pause is another attempt, with its own recorded time.
     ledger.void_start(record, _refusal(came.error))
-    yield from _pause(plan, came.seconds, came.error)
+    yield from _pause(spec, came.seconds, came.error)
     return None
 
 
 def _resolve_lost(
-    plan: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
+    spec: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
 ) -> Flow[_StartedJob | None]:
-    """Do the same as `_resolve`, and report what was found out."""
+    """Return the job of a start that got no response, as `_resolve` finds it, and report what was found out."""
     begun = yield from now()
     retry.observe(events.StartLost())
     try:
-        found = yield from _resolve(plan, last, ledger, retry, sent_at)
+        found = yield from _resolve(spec, last, ledger, retry, sent_at)
     except (OutcomeUnknown, DeadlineExceeded):
-        retry.observe(_resolved_event(plan, None, "unknown", (yield from now()) - begun))
+        retry.observe(_resolved_event(spec, None, "unknown", (yield from now()) - begun))
         raise
     if found is None:
         outcome = "not_started"
     elif found[0].adopted:
         outcome = "adopted"
     else:
-        outcome = "replayed" if plan.intent.replay else "recorded"
-    retry.observe(_resolved_event(plan, found and found[0], outcome, (yield from now()) - begun))
+        outcome = "replayed" if spec.intent.replay else "recorded"
+    retry.observe(_resolved_event(spec, found and found[0], outcome, (yield from now()) - begun))
     return found
 
 
-def _resolved_event(plan: JobSpec, job: Job | None, outcome: str, seconds: float) -> events.LostStartResolved:
+def _resolved_event(spec: JobSpec, job: Job | None, outcome: str, seconds: float) -> events.LostStartResolved:
     job_id = None if job is None else job.job_id
-    return events.LostStartResolved(kind=plan.intent.kind, job_id=job_id, outcome=outcome, seconds=seconds)
+    return events.LostStartResolved(kind=spec.intent.kind, job_id=job_id, outcome=outcome, seconds=seconds)
 
 
 def _resolve(
-    plan: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
+    spec: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
 ) -> Flow[_StartedJob | None]:
     """Return the job of a start that got no response; None if it certainly started no job.
 
     `sent_at` is when this process has sent it, in monotonic seconds; None if another process has recorded it.
     """
-    sent_to = last.service or plan.intent.service
-    if plan.service is not None and sent_to not in (None, plan.service):
+    sent_to = last.service or spec.intent.service
+    if spec.service is not None and sent_to not in (None, spec.service):
         raise OutcomeUnknown(
-            f"The start of load {last.load_id} got no answer from {sent_to}, and {plan.service} cannot know of it.",
+            f"The start of load {last.load_id} got no answer from {sent_to}, and {spec.service} cannot know of it.",
             hint=Remedy("Set {base_url} to the service it was sent to; or {start_afresh}."),
         )
-    build = plan.build if plan.rebuild is None else plan.rebuild(last)
+    build = spec.build if spec.rebuild is None else spec.rebuild(last)
     age = (yield from now(wall=True)) - last.at_seconds()
-    remembered = age < (REPLAYED_S if plan.intent.kind in JOB_KINDS else REPLAYED_PAGE_S)
+    remembered = age < (REPLAYED_S if spec.intent.kind in JOB_KINDS else REPLAYED_PAGE_S)
     # A different request with the same key would not be a repetition, and neither would one with a forgotten key.
-    if plan.intent.replay and build is not None and remembered:
-        return (yield from _repeat(replace_plan(plan, build=build), last, ledger, retry))
-    window = PROMPT_S + plan.build(last.key).request.deadline_s + MARGIN_S
+    if spec.intent.replay and build is not None and remembered:
+        return (yield from _repeat(replace_spec(spec, build=build), last, ledger, retry))
+    window = PROMPT_S + spec.build(last.key).request.deadline_s + MARGIN_S
     # The record of another process has a time of that process's clock, which only shows whether it is long over.
     wait = window if age < window + CLOCKS_S else 0.0
     if sent_at is not None:
         wait = sent_at + window - (yield from now())
     while wait > 0:
         # Another process may be sending this start now; it then records the job's id.
-        yield from _pause(plan, min(wait, 1.0))
+        yield from _pause(spec, min(wait, 1.0))
         job = ledger.job(last.load_id)
         if job is not None:
             return job, None
         wait -= 1.0
-    found = yield from _candidates(plan, last, ledger, retry, sent_at)
+    found = yield from _candidates(spec, last, ledger, retry, sent_at)
     if not found:
-        yield from _pause(plan, BETWEEN_S)
-        found = yield from _candidates(plan, last, ledger, retry, sent_at)
+        yield from _pause(spec, BETWEEN_S)
+        found = yield from _candidates(spec, last, ledger, retry, sent_at)
     if len(found) > 1:
         raise OutcomeUnknown(
             f"The start of load {last.load_id} got no answer, and {len(found)} jobs may be it: {', '.join(found[:5])}.",
             hint=Remedy("Land the right one with {land}, or {start_afresh}."),
         )
     if found:
-        return (yield from _record(plan, last, StartReply(found[0]), ledger, adopted=True))
+        return (yield from _record(spec, last, StartReply(found[0]), ledger, adopted=True))
     ledger.void_start(last, "the activity list showed no such job")
     return None
 
 
-def _repeat(plan: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry) -> Flow[_StartedJob | None]:
+def _repeat(spec: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry) -> Flow[_StartedJob | None]:
     """Send the same key again: the service replays the first start's response, or starts the job now.
 
     It is sent once after the deadline, and not again: a start may take as long as a page.
     """
-    operation = replace(plan.build(last.key), repeatable=True)
+    operation = replace(spec.build(last.key), repeatable=True)
     state = RetryState(replace(SINGLE, tries=REPEATS))
     try:
-        started = yield from _attempt(plan, operation, retry, state)
+        started = yield from _attempt(spec, operation, retry, state)
         while isinstance(started, Pause):
-            if plan.until is not None and (yield from now()) + started.seconds >= plan.until:
+            if spec.until is not None and (yield from now()) + started.seconds >= spec.until:
                 error = started.error
                 raise error if isinstance(error, RetryLater) else OutcomeUnknown(error.message)
-            yield from _pause(plan, started.seconds, started.error)
-            started = yield from _attempt(plan, operation, retry, state)
+            yield from _pause(spec, started.seconds, started.error)
+            started = yield from _attempt(spec, operation, retry, state)
     except (OutcomeUnknown, RetryLater) as error:
         raise ServiceUnreachable(
             f"Whether load {last.load_id} was started could not be asked: {error.message}",
@@ -389,35 +389,35 @@ def _repeat(plan: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry) -> 
         # A service that replays would have repeated the first response, so no start had arrived before.
         ledger.void_start(last, _refusal(error))
         raise
-    return (yield from _record(plan, last, started, ledger))
+    return (yield from _record(spec, last, started, ledger))
 
 
 def _candidates(
-    plan: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
+    spec: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
 ) -> Flow[list[str]]:
     """Return the ids of jobs in the activity list that the last start may have created; `sent_at` as in `_resolve`."""
-    if plan.endpoint is None:
+    if spec.endpoint is None:
         raise lost_starts.outcome_unknown(
-            plan.intent, "the activity list does not have this kind of call", lost_starts.START_AFRESH
+            spec.intent, "the activity list does not have this kind of call", lost_starts.START_AFRESH
         )
     try:
-        found = yield from lost_starts.read_listing(plan.endpoint, retry, RetryPolicy(wait_s=120, until=plan.until))
+        found = yield from lost_starts.read_listing(spec.endpoint, retry, RetryPolicy(wait_s=120, until=spec.until))
     except WeblakeError as error:
         why = f"the activity list cannot be read: {error.message}"
-        raise lost_starts.outcome_unknown(plan.intent, why, lost_starts.RUN_AGAIN) from error
+        raise lost_starts.outcome_unknown(spec.intent, why, lost_starts.RUN_AGAIN) from error
     age_s = None if sent_at is None else (yield from now()) - sent_at
-    return lost_starts.find_candidates(plan.intent, last, found, ledger, age_s)
+    return lost_starts.find_candidates(spec.intent, last, found, ledger, age_s)
 
 
 def _record(
-    plan: JobSpec, start: StartAttempt, started: StartReply, ledger: Ledger, *, adopted: bool = False
+    spec: JobSpec, start: StartAttempt, started: StartReply, ledger: Ledger, *, adopted: bool = False
 ) -> Flow[_StartedJob | None]:
     """Record the job as this load's and return it; None if it was adopted and another load has claimed it meanwhile.
 
     Raises:
         OutcomeUnknown: The response to this start named the job of another load.
     """
-    at, load_id, kind = (yield from _timestamp()), plan.intent.load_id, plan.intent.kind
+    at, load_id, kind = (yield from _timestamp()), spec.intent.load_id, spec.intent.kind
     job_id = started.job_id or start.key
     # The claim comes first, so that a job recorded for this load belongs to it.
     owner = ledger.claim_job(kind, job_id, load_id)

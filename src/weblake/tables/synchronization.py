@@ -283,10 +283,10 @@ class _Sync:
             else:
                 replaced.setdefault(new, []).append(load_id)
         in_table = {new for new, old in replaced.items() if self.known.keys() & set(old)}
-        chosen = _first([file for load_id, file in add.items() if load_id not in in_table])
+        chosen = _files_of_one_commit([file for load_id, file in add.items() if load_id not in in_table])
         remove = [load_id for new, old in replaced.items() if new not in in_table for load_id in old]
         if not chosen and not remove:
-            units = _first([add.get(new, LoadFile(new, None, 0, 0)) for new in sorted(in_table)])
+            units = _files_of_one_commit([add.get(new, LoadFile(new, None, 0, 0)) for new in sorted(in_table)])
             chosen = [file for file in units if file.load_id in add]
             remove = [load_id for file in units for load_id in replaced[file.load_id]]
         if not chosen and not remove:
@@ -391,7 +391,7 @@ class _Sync:
         )
 
 
-def _first(files: Sequence[LoadFile]) -> list[LoadFile]:
+def _files_of_one_commit(files: Sequence[LoadFile]) -> list[LoadFile]:
     """Return as many files as a commit takes, from the first one on."""
     size, count = 0, 0
     while count < len(files) and (not count or size + files[count].bytes <= BYTES_PER_COMMIT):

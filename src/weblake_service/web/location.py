@@ -14,6 +14,8 @@ from importlib.resources import files
 
 #: The country that is used if none is given.
 DEFAULT_COUNTRY = "US"
+_HEADER = "accept-language"
+_LANGUAGE_TAG = re.compile(r"(?:\*|[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +47,10 @@ def country_of(options: Mapping[str, object]) -> Country:
     return _countries().get(_code(options)) or _countries()[DEFAULT_COUNTRY]
 
 
-def _code(options: Mapping[str, object]) -> str:
-    location = options.get("location")
-    return str(location.get("country") or DEFAULT_COUNTRY).upper() if isinstance(location, Mapping) else DEFAULT_COUNTRY
-
-
-@cache
-def _countries() -> dict[str, Country]:
-    lines = files("weblake_service.web").joinpath("countries.tsv").read_text("ascii").splitlines()
-    return {code: Country(code, language, zone) for code, language, zone in (line.split("\t") for line in lines)}
-
-
-_HEADER = "accept-language"
-_TAG = re.compile(r"(?:\*|[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)")
-
-
 def languages_problem(options: Mapping[str, object]) -> str | None:
     """Return which language cannot be sent in a header, as a sentence; None if all are valid."""
     for one in _languages(options):
-        if _TAG.fullmatch(one) is None:
+        if _LANGUAGE_TAG.fullmatch(one) is None:
             return f"location.languages has {one[:40]!r}, which is no language tag such as en or de-CH."
     return None
 
@@ -95,3 +82,14 @@ def _languages(options: Mapping[str, object]) -> list[str]:
     location = options.get("location")
     found = location.get("languages") if isinstance(location, Mapping) else None
     return [str(one) for one in found] if isinstance(found, list | tuple) else []
+
+
+def _code(options: Mapping[str, object]) -> str:
+    location = options.get("location")
+    return str(location.get("country") or DEFAULT_COUNTRY).upper() if isinstance(location, Mapping) else DEFAULT_COUNTRY
+
+
+@cache
+def _countries() -> dict[str, Country]:
+    lines = files("weblake_service.web").joinpath("countries.tsv").read_text("ascii").splitlines()
+    return {code: Country(code, language, zone) for code, language, zone in (line.split("\t") for line in lines)}

@@ -265,7 +265,7 @@ def test_a_job_of_another_service_is_not_reported_as_gone(lab: TaskLab) -> None:
 @proves(
     "3.3",
     at="src/weblake/dataset/landed_loads.py",
-    line="    return None if by is None or by == load_id else find(dataset, by)",
+    line="    return None if by is None or by == load_id else find_done(dataset, by)",
     becomes="    return None",
 )
 def test_a_job_that_was_landed_by_its_id_counts_as_landed(lab: TaskLab) -> None:

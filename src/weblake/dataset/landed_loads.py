@@ -6,14 +6,26 @@ from dataclasses import dataclass, replace
 
 from weblake.arrow import parquet
 from weblake.dataset import layout, ledger_listing
-from weblake.dataset.records import Intent, Job, StartAttempt
+from weblake.dataset.records import Done, Intent, Job, StartAttempt
 from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset, LandedLoad
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
 
 
 def find(dataset: Dataset, load_id: str, job: tuple[str, str] | None = None) -> LandedLoad | None:
-    """Return a load that has landed, or the other load as which its job has landed, or None; nothing is changed.
+    """Return a load that has landed, or the other load as which its job has landed, or None; arguments as `find_done`.
+
+    Raises:
+        StorageRefused: A record of the load, or its file, cannot be read.
+    """
+    found = find_done(dataset, load_id, job)
+    return None if found is None else found[0]
+
+
+def find_done(
+    dataset: Dataset, load_id: str, job: tuple[str, str] | None = None
+) -> tuple[LandedLoad, Done | None] | None:
+    """Return the load that `find` returns, with its done record or None if it has none yet; nothing is changed.
 
     A file under its final name counts as landed even if the run that published it ended before it wrote the done
     record. `job` is the kind and the id of the load's job, if no record of the load may name it.
@@ -24,18 +36,18 @@ def find(dataset: Dataset, load_id: str, job: tuple[str, str] | None = None) -> 
     ledger = dataset.ledger
     done = ledger.done(load_id)
     if done is not None:
-        return LandedLoad(Receipt.from_dict(done.receipt), done.at)
+        return LandedLoad(Receipt.from_dict(done.receipt), done.at), done
     intent = ledger.intent(load_id)
     published = None if intent is None else _find_published(dataset, intent)
     if published is not None:
-        return published
+        return published, None
     recorded = ledger.job(load_id)
     if recorded is not None:
         job = recorded.kind, recorded.job_id
     if job is None or (recorded is not None and _has_other_pages(dataset, recorded)):
         return None
     by = ledger.landing_load(*job)
-    return None if by is None or by == load_id else find(dataset, by)
+    return None if by is None or by == load_id else find_done(dataset, by)
 
 
 def _find_published(dataset: Dataset, intent: Intent) -> LandedLoad | None:

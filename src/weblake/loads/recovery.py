@@ -44,11 +44,12 @@ def recover(dataset: Dataset, load_id: str, job: tuple[str, str] | None = None) 
     Raises:
         StorageRefused: A record of the load, or its file, cannot be read.
     """
-    landing = landed_loads.find(dataset, load_id, job)
-    if landing is None:
+    found = landed_loads.find_done(dataset, load_id, job)
+    if found is None:
         return None
+    landing, done = found
     load_id = landing.receipt.load_id
-    intent, done = dataset.ledger.intent(load_id), dataset.ledger.done(load_id)
+    intent = dataset.ledger.intent(load_id)
     if done is None or not landing.receipt.stored:  # otherwise they were removed before the done record
         remove_refused(dataset, load_id)
     if done is not None:

@@ -284,7 +284,9 @@ def test_rows_of_invalid_text_are_those_of_the_repaired_text(written) -> None:
         dump(repair_texts(document), ascii_only=True).encode() != raw
         for document, raw in zip(written, raws, strict=True)
     ]
-    mended = [response_json.repair(raw) if odd else raw for raw, odd in zip(raws, broken_ones, strict=True)]
+    repaired = [
+        response_json.repair(raw) if is_broken else raw for raw, is_broken in zip(raws, broken_ones, strict=True)
+    ]
     chunk = response_json.read_chunk(b'{"status":"completed","data":[' + b" ,".join(raws) + b"]}")
-    expected = rows_of(response_json.Documents(mended))
+    expected = rows_of(response_json.Documents(repaired))
     assert rows_of(chunk.documents) == [row | {"repaired": odd} for row, odd in zip(expected, broken_ones, strict=True)]

@@ -144,7 +144,7 @@ def test_environment_variables_are_resolved_wherever_they_are_named(monkeypatch:
 def test_a_partition_key_is_inserted_once_and_unchanged(key: str, before: str, after: str) -> None:
     before, after = (text.replace("{", "") for text in (before, after))
     assert filled(f"{before}{{partition_key}}{after}", Part(key)) == before + key + after
-    assert filled([{key: before}], Part(key)) == [{key: before}]  # names are nobody's template
+    assert filled([{key: before}], Part(key)) == [{key: before}]  # a key is no template
     for url in (f"{A}{{partition_key}}", f"{A}%7Bpartition_key%7D", f"{A}{{x}}/%%/{{}}"):
         load_request = BatchScrapeRequest(urls=[url]).load_request(Part("{partition_key}"))
         assert load_request.submitted == (url,)

@@ -538,7 +538,7 @@ FORMS = {
     "as C prints it": lambda at: at.strftime("%a %b %e %H:%M:%S %Y"),
     "another zone": lambda at: format_datetime(at.astimezone(timezone(timedelta(hours=5, minutes=30)))),
     "no zone": lambda at: at.strftime("%a, %d %b %Y %H:%M:%S"),
-    "a zone of which nobody knows": lambda at: at.strftime("%a, %d %b %Y %H:%M:%S -0000"),
+    "an unknown zone": lambda at: at.strftime("%a, %d %b %Y %H:%M:%S -0000"),
 }
 NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 

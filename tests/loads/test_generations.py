@@ -535,7 +535,7 @@ def test_o6_a_backfill_that_overlaps_a_scheduled_run(lab: TaskLab, name: str) ->
     becomes='return load_id_of("task", *self._whole(), self.run, generation, id(self))',
 )
 def test_o5_two_concurrent_tries_of_one_task_pay_once(lab: TaskLab) -> None:
-    """A worker that nobody hears of any more, and the one that was started in its place, at the same moment."""
+    """A lost worker that still runs, and the one that was started in its place, at the same moment."""
     lab.service.faults({"match": {"method": "POST"}, "times": None, "effect": {"latency_ms": 300}})
     together, landed = threading.Barrier(2), list[root.LandedLoad]()
 

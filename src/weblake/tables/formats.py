@@ -1,11 +1,10 @@
-"""What the table formats have in common: a load's file, the change of a commit, and the interface of a table."""
+"""What the table formats have in common: a load's file, the change of a commit, and the table of a result."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -86,53 +85,6 @@ class Change:
     def reader(self) -> pa.RecordBatchReader:
         """Return the rows as one stream."""
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
-
-
-class LakeTable(Protocol):
-    """A Delta Lake or Iceberg table. `refresh` reads its current version; the other methods are about that version."""
-
-    @property
-    def uuid(self) -> str:
-        """The table's own id."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """The version, or the id of the snapshot; -1 if nothing was committed so far."""
-        ...
-
-    @property
-    def location(self) -> str:
-        """The URL of the table."""
-        ...
-
-    @property
-    def dataset(self) -> str | None:
-        """The URL of the dataset for which the table was created; None if something else has created it."""
-        ...
-
-    def count_rows(self) -> int:
-        """Return the number of rows of the table, from its metadata."""
-        ...
-
-    def refresh(self) -> None:
-        """Read the current version of the table."""
-
-    def committed(self, load_ids: Iterable[str]) -> dict[str, str]:
-        """Return those of the loads that the table's log names, with ADDED or REMOVED."""
-        ...
-
-    def commit(self, change: Change) -> None:
-        """Append and take out loads in one commit, on the version that `refresh` has read.
-
-        Raises:
-            CommitConflict: Nothing is known to be committed.
-            StorageRefused: The table does not take the rows.
-        """
-
-    def loads(self) -> dict[str, int]:
-        """Return the number of rows of each load in the table, counted by reading its column `load_id`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

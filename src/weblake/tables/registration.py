@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from weblake.dataset import layout, parallel
 from weblake.dataset.identity import load_id_of
@@ -20,7 +23,14 @@ from weblake.dataset.records import Record, UtcTime, utc_now
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import InvalidOption, Remedy, StorageRefused
 from weblake.storage import RootPath, refuse_memory
-from weblake.tables.formats import REMOVED, LakeTable
+from weblake.tables.formats import REMOVED
+
+if TYPE_CHECKING:
+    from weblake.tables.delta import DeltaLakeTable
+    from weblake.tables.iceberg import IcebergTable
+
+    #: `refresh` reads the current version of the table; the other methods are about that version.
+    LakeTable = DeltaLakeTable | IcebergTable
 
 FORMATS = ("delta", "iceberg")
 
@@ -45,6 +55,11 @@ class RegisteredTable(Record, frozen=True, kw_only=True):
     def table_id(self) -> str:
         """The id of this record."""
         return self.load_id
+
+    @property
+    def place(self) -> tuple[str | None, ...]:
+        """Where the table is, as `add` was told."""
+        return self.format, self.table, self.catalog, self.identifier, self.location
 
     @property
     def name(self) -> str:
@@ -132,26 +147,26 @@ def add(
     dataset = open_dataset(root, storage_options=storage_options)
     refuse_memory(dataset.storage, "one process", hint="A table needs files that other programs can read.")
     layout.check_holds_dataset(dataset.storage)
-    place = _Place(format, table, catalog, identifier, location)
-    lake = _open(dataset, place, table_options, create=True)
+    record = RegisteredTable(
+        load_id="",
+        format=format,
+        table=table,
+        uuid="",
+        catalog=catalog,
+        identifier=identifier,
+        location=location,
+        at=utc_now(),
+    )
+    lake = _open(dataset, record, table_options, create=True)
+    record = replace(record, load_id=load_id_of("table", format, table, lake.uuid), uuid=lake.uuid)
     records = TableRecords(dataset.ledger)
     tables = records.tables()
     name = identifier or lake.location
     if any(each.uuid == lake.uuid and each.table != table for each in tables):
         raise InvalidOption(f"{name} has the rows of another table of this dataset.", hint="Give another name.")
     for each in tables:
-        if (each.format, each.table, each.catalog, each.identifier, each.location) == place.parts:
+        if each.place == record.place:
             check_same(each, lake)
-    record = RegisteredTable(
-        load_id=load_id_of("table", format, table, lake.uuid),
-        format=format,
-        table=table,
-        uuid=lake.uuid,
-        catalog=catalog,
-        identifier=identifier,
-        location=location,
-        at=utc_now(),
-    )
     # A table with records may name the same root with another path.
     known = any(each.table_id == record.table_id for each in tables) or records.committed(record)
     if not known and lake.dataset not in (None, dataset.url):
@@ -235,8 +250,7 @@ def open_lake_table(dataset: Dataset, table: RegisteredTable, options: Mapping[s
         FeatureMissing: deltalake or pyiceberg is not installed.
         StorageRefused: There is no table, it cannot be read, or it is another one than the registered one.
     """
-    place = _Place(table.format, table.table, table.catalog, table.identifier, table.location)
-    lake = _open(dataset, place, options)
+    lake = _open(dataset, table, options)
     check_same(table, lake)
     return lake
 
@@ -254,21 +268,6 @@ def check_same(table: RegisteredTable, lake: LakeTable) -> None:
                 "It was dropped and created again: remove it with {remove_table}, and add it with {add_table}."
             ),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a table is, as `add` was told."""
-
-    format: str
-    table: str
-    catalog: str | None
-    identifier: str | None
-    location: str | None
-
-    @property
-    def parts(self) -> tuple[str | None, ...]:
-        return self.format, self.table, self.catalog, self.identifier, self.location
 
 
 def _check_arguments(format: str, table: str, catalog: str | None, identifier: str | None) -> None:
@@ -291,26 +290,26 @@ def _check_arguments(format: str, table: str, catalog: str | None, identifier: s
         )
 
 
-def _open(dataset: Dataset, place: _Place, options: Mapping[str, str] | None, *, create: bool = False) -> LakeTable:
-    keys = dataset.layout.keys(place.table)
-    if place.format == "delta":
-        from weblake.tables import delta
+def _open(
+    dataset: Dataset, table: RegisteredTable, options: Mapping[str, str] | None, *, create: bool = False
+) -> LakeTable:
+    keys = dataset.layout.keys(table.table)
+    if table.catalog is not None and table.identifier is not None:
+        from weblake.tables import iceberg
 
-        folder = f"{layout.DELTA}/{place.table}"
-        local = dataset.storage.local_path(folder)
-        location = place.location or (str(local) if local is not None else f"{dataset.url.rstrip('/')}/{folder}")
-        return delta.open_table(location, place.table, keys, dataset.url, options, create=create)
-    from weblake.tables import iceberg
+        return iceberg.open_table(
+            table.catalog,
+            table.identifier,
+            table.table,
+            keys,
+            dataset.url,
+            options,
+            location=table.location,
+            create=create,
+        )
+    from weblake.tables import delta
 
-    assert place.catalog is not None
-    assert place.identifier is not None
-    return iceberg.open_table(
-        place.catalog,
-        place.identifier,
-        place.table,
-        keys,
-        dataset.url,
-        options,
-        location=place.location,
-        create=create,
-    )
+    folder = f"{layout.DELTA}/{table.table}"
+    local = dataset.storage.local_path(folder)
+    location = table.location or (str(local) if local is not None else f"{dataset.url.rstrip('/')}/{folder}")
+    return delta.open_table(location, table.table, keys, dataset.url, options, create=create)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,13 +30,15 @@ from weblake.tables.formats import (
     REMOVED,
     Change,
     CommitConflict,
-    LakeTable,
     LoadFile,
     TableResult,
     file_of,
     first_line,
 )
 from weblake.tables.registration import RegisteredTable, TableRecords, check_same, open_lake_table, select_tables
+
+if TYPE_CHECKING:
+    from weblake.tables.registration import LakeTable
 
 #: Loads whose records are read together, and bytes of files from which on a commit takes no more loads: deltalake holds
 #: about five times as much in memory.

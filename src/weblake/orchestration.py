@@ -15,8 +15,8 @@ only (.importlinter), and it does not reach through a `Dataset` to the storage a
 A function whose name is that of a request to the service (`get_status`, `wait`, `wait_for_any`, `cancel`, `report`,
 `activity`) returns a flow: run it with `client.run(...)`, and with an `AsyncClient` await that.
 
-A scheduler that parses a graph, or a triggerer that waits for ten thousand jobs, must not load Arrow: each name is
-imported at its first use.
+A scheduler that parses a graph, or a triggerer that waits for ten thousand jobs, must not load Arrow: a name that needs
+it is imported at its first use.
 """
 
 from __future__ import annotations
@@ -24,58 +24,67 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from weblake.api.job_kinds import JOB_KINDS as JOB_KINDS
+from weblake.api.models import parse_time as parse_time
+from weblake.credentials import secrets_in as secrets_in
+from weblake.credentials import without_secrets as without_secrets
+from weblake.dataset.history import HistoryEntry as HistoryEntry
+from weblake.dataset.history import history as history
+from weblake.dataset.records import Intent as Intent
+from weblake.dataset.records import Job as Job
+from weblake.dataset.root import Dataset as Dataset
+from weblake.dataset.root import LandedLoad as LandedLoad
+from weblake.dataset.root import open_dataset as open_dataset
+from weblake.dataset.root import path_keys as path_keys
+from weblake.dataset.root import refuse_memory as refuse_memory
+from weblake.errors import Interface as Interface
+from weblake.events import METRICS as METRICS
+from weblake.events import LoadTotals as LoadTotals
+from weblake.events import ProgressLog as ProgressLog
+from weblake.events import Totals as Totals
+from weblake.events import combine as combine
+from weblake.events import measurements as measurements
+from weblake.jobs import ended_jobs, job_links
+from weblake.jobs.cancelling import cancel as cancel
+from weblake.jobs.cancelling import describe_cancel as describe_cancel
+from weblake.jobs.ended_jobs import EndedJobs as EndedJobs
+from weblake.jobs.ended_jobs import ListedJob as ListedJob
+from weblake.jobs.ended_jobs import PollResults as PollResults
+from weblake.jobs.ended_jobs import PollRound as PollRound
+from weblake.jobs.ended_jobs import WatcherState as WatcherState
+from weblake.jobs.ended_jobs import poll_all as poll_all
+from weblake.jobs.job_links import job_page as job_page
+from weblake.jobs.polling import JobRef as JobRef
+from weblake.jobs.polling import OverBudget as OverBudget
+from weblake.jobs.polling import WaitingJob as WaitingJob
+from weblake.jobs.polling import get_status as get_status
+from weblake.jobs.polling import is_over as is_over
+from weblake.jobs.polling import wait as wait
+from weblake.jobs.polling import wait_for_any as wait_for_any
+from weblake.jobs.retry import Retry as Retry
+from weblake.jobs.retry import RetryPolicy as RetryPolicy
+from weblake.jobs.retry import longest_named_pause as longest_named_pause
+from weblake.jobs.retry import named_pause as named_pause
+from weblake.jobs.retry import observing as observing
+from weblake.jobs.usage_reports import ClosedPeriod as ClosedPeriod
+from weblake.jobs.usage_reports import Report as Report
+from weblake.jobs.usage_reports import activity as activity
+from weblake.jobs.usage_reports import closed_periods as closed_periods
+from weblake.jobs.usage_reports import report as report
+from weblake.jobs.usage_reports import used_in as used_in
+from weblake.loads import load_request
+from weblake.loads.load_request import LoadRequest as LoadRequest
+from weblake.loads.load_request import Naming as Naming
+from weblake.loads.load_request import Task as Task
+from weblake.loads.load_request import Terms as Terms
+from weblake.loads.urls.lists import read_urls as read_urls
+from weblake.loads.urls.shards import UrlShard as UrlShard
+from weblake.loads.urls.shards import read_shard as read_shard
+from weblake.loads.urls.shards import url_shards as url_shards
+
 if TYPE_CHECKING:
-    from weblake.api.job_kinds import JOB_KINDS as JOB_KINDS
-    from weblake.api.models import parse_time as parse_time
     from weblake.arrow import schemas
-    from weblake.credentials import secrets_in as secrets_in
-    from weblake.credentials import without_secrets as without_secrets
-    from weblake.dataset.history import HistoryEntry as HistoryEntry
-    from weblake.dataset.history import history as history
     from weblake.dataset.landed_loads import LoadState as LoadState
-    from weblake.dataset.records import Intent as Intent
-    from weblake.dataset.records import Job as Job
-    from weblake.dataset.root import Dataset as Dataset
-    from weblake.dataset.root import LandedLoad as LandedLoad
-    from weblake.dataset.root import open_dataset as open_dataset
-    from weblake.dataset.root import path_keys as path_keys
-    from weblake.dataset.root import refuse_memory as refuse_memory
-    from weblake.errors import Interface as Interface
-    from weblake.events import METRICS as METRICS
-    from weblake.events import LoadTotals as LoadTotals
-    from weblake.events import ProgressLog as ProgressLog
-    from weblake.events import Totals as Totals
-    from weblake.events import combine as combine
-    from weblake.events import measurements as measurements
-    from weblake.jobs import ended_jobs, job_links
-    from weblake.jobs.cancelling import cancel as cancel
-    from weblake.jobs.cancelling import describe_cancel as describe_cancel
-    from weblake.jobs.ended_jobs import EndedJobs as EndedJobs
-    from weblake.jobs.ended_jobs import ListedJob as ListedJob
-    from weblake.jobs.ended_jobs import PollResults as PollResults
-    from weblake.jobs.ended_jobs import PollRound as PollRound
-    from weblake.jobs.ended_jobs import WatcherState as WatcherState
-    from weblake.jobs.ended_jobs import poll_all as poll_all
-    from weblake.jobs.job_links import job_page as job_page
-    from weblake.jobs.polling import JobRef as JobRef
-    from weblake.jobs.polling import OverBudget as OverBudget
-    from weblake.jobs.polling import WaitingJob as WaitingJob
-    from weblake.jobs.polling import get_status as get_status
-    from weblake.jobs.polling import is_over as is_over
-    from weblake.jobs.polling import wait as wait
-    from weblake.jobs.polling import wait_for_any as wait_for_any
-    from weblake.jobs.retry import Retry as Retry
-    from weblake.jobs.retry import RetryPolicy as RetryPolicy
-    from weblake.jobs.retry import longest_named_pause as longest_named_pause
-    from weblake.jobs.retry import named_pause as named_pause
-    from weblake.jobs.retry import observing as observing
-    from weblake.jobs.usage_reports import ClosedPeriod as ClosedPeriod
-    from weblake.jobs.usage_reports import Report as Report
-    from weblake.jobs.usage_reports import activity as activity
-    from weblake.jobs.usage_reports import closed_periods as closed_periods
-    from weblake.jobs.usage_reports import report as report
-    from weblake.jobs.usage_reports import used_in as used_in
-    from weblake.loads import load_request
     from weblake.loads.completeness import record_stopped as record_stopped
     from weblake.loads.generations import place as place
     from weblake.loads.generations import record_returned as record_returned
@@ -85,116 +94,47 @@ if TYPE_CHECKING:
     from weblake.loads.load import collect as collect
     from weblake.loads.load import find_landed as find_landed
     from weblake.loads.load import land as land
-    from weblake.loads.load_request import LoadRequest as LoadRequest
-    from weblake.loads.load_request import Naming as Naming
-    from weblake.loads.load_request import Task as Task
-    from weblake.loads.load_request import Terms as Terms
     from weblake.loads.orphans import open_loads_of_task as open_loads_of_task
-    from weblake.loads.urls.lists import read_urls as read_urls
-    from weblake.loads.urls.shards import UrlShard as UrlShard
-    from weblake.loads.urls.shards import read_shard as read_shard
-    from weblake.loads.urls.shards import url_shards as url_shards
     from weblake.loads.usage import land_activity as land_activity
     from weblake.loads.usage import land_report as land_report
     from weblake.tables.synchronization import sync_each as sync_each
 
-    JOB_ENDS = ended_jobs.ENDS
-    batch_request = load_request.batch
-    check_job_page = job_links.check_template
-    crawl_request = load_request.crawl
-    existing_job_request = load_request.existing_job
-    parse_request = load_request.parse
-    scrape_request = load_request.scrape
     table_schema = schemas.with_keys
 
-#: The module of each name, below `weblake`; after a colon its name there, if that is another one.
-_PLACES = {
-    "ClosedPeriod": "jobs.usage_reports",
-    "Dataset": "dataset.root",
-    "EndedJobs": "jobs.ended_jobs",
-    "HistoryEntry": "dataset.history",
-    "Intent": "dataset.records",
-    "Interface": "errors",
-    "JOB_ENDS": "jobs.ended_jobs:ENDS",
-    "JOB_KINDS": "api.job_kinds",
-    "Job": "dataset.records",
-    "JobRef": "jobs.polling",
-    "LandedLoad": "dataset.root",
-    "ListedJob": "jobs.ended_jobs",
-    "LoadRequest": "loads.load_request",
+JOB_ENDS = ended_jobs.ENDS
+batch_request = load_request.batch
+check_job_page = job_links.check_template
+crawl_request = load_request.crawl
+existing_job_request = load_request.existing_job
+parse_request = load_request.parse
+scrape_request = load_request.scrape
+
+#: The module below `weblake` of each name that loads Arrow or httpx; after a colon its name there, if it has another.
+_LAZY = {
     "LoadState": "dataset.landed_loads",
-    "LoadTotals": "events",
-    "METRICS": "events",
-    "Naming": "loads.load_request",
-    "OverBudget": "jobs.polling",
-    "PollResults": "jobs.ended_jobs",
-    "PollRound": "jobs.ended_jobs",
-    "ProgressLog": "events",
-    "Report": "jobs.usage_reports",
-    "Retry": "jobs.retry",
-    "RetryPolicy": "jobs.retry",
     "StartedLoad": "loads.intents",
-    "Task": "loads.load_request",
-    "Terms": "loads.load_request",
-    "Totals": "events",
-    "UrlShard": "loads.urls.shards",
-    "WaitingJob": "jobs.polling",
-    "WatcherState": "jobs.ended_jobs",
-    "activity": "jobs.usage_reports",
-    "batch_request": "loads.load_request:batch",
-    "cancel": "jobs.cancelling",
-    "check_job_page": "jobs.job_links:check_template",
-    "closed_periods": "jobs.usage_reports",
     "collect": "loads.load",
-    "combine": "events",
-    "crawl_request": "loads.load_request:crawl",
-    "describe_cancel": "jobs.cancelling",
-    "existing_job_request": "loads.load_request:existing_job",
     "find_landed": "loads.load",
-    "get_status": "jobs.polling",
-    "history": "dataset.history",
-    "is_over": "jobs.polling",
-    "job_page": "jobs.job_links",
     "land": "loads.load",
     "land_activity": "loads.usage",
     "land_report": "loads.usage",
-    "longest_named_pause": "jobs.retry",
-    "measurements": "events",
-    "named_pause": "jobs.retry",
-    "observing": "jobs.retry",
-    "open_dataset": "dataset.root",
     "open_loads_of_task": "loads.orphans",
-    "parse_request": "loads.load_request:parse",
-    "parse_time": "api.models",
-    "path_keys": "dataset.root",
     "place": "loads.generations",
-    "poll_all": "jobs.ended_jobs",
-    "read_shard": "loads.urls.shards",
-    "read_urls": "loads.urls.lists",
     "record_returned": "loads.generations",
     "record_stopped": "loads.completeness",
     "recorded_request": "loads.generations",
-    "refuse_memory": "dataset.root",
-    "report": "jobs.usage_reports",
-    "scrape_request": "loads.load_request:scrape",
-    "secrets_in": "credentials",
     "start_load": "loads.intents",
     "sync_each": "tables.synchronization",
     "table_schema": "arrow.schemas:with_keys",
-    "url_shards": "loads.urls.shards",
-    "used_in": "jobs.usage_reports",
-    "wait": "jobs.polling",
-    "wait_for_any": "jobs.polling",
-    "without_secrets": "credentials",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PLACES:
+    if name not in _LAZY:
         raise AttributeError(f"module 'weblake.orchestration' has no attribute {name!r}")
-    module, _, own = _PLACES[name].partition(":")
+    module, _, own = _LAZY[name].partition(":")
     return getattr(import_module(f"weblake.{module}"), own or name)
 
 
 def __dir__() -> list[str]:
-    return [*_PLACES]
+    return [name for name in (*globals(), *_LAZY) if not name.startswith("_")]

@@ -1,8 +1,9 @@
 """Flows: sequences of requests to the service written as generators, the steps they yield, and two drivers.
 
 A flow yields what to send and how long to wait, and receives the results. It does no I/O, does not sleep and does not
-read a clock; the drivers do that and nothing else. So a worker runs a flow with `run`, an event loop runs the same flow
-with `arun`, and a test runs it without a network and a clock (docs/decisions/001-requests-as-generators.md).
+read a clock; the drivers do that, and report each request as an event. So a worker runs a flow with `run`, an event
+loop runs the same flow with `arun`, and a test runs it without a network and a clock
+(docs/decisions/001-requests-as-generators.md).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from weblake.errors import Remedy
+from weblake.events import Observer, RequestFinished
 
 T = TypeVar("T")
 
@@ -140,10 +142,23 @@ class AsyncTransport(Protocol):
         """Send one request within its deadline and return its outcome."""
 
 
+def _finished(request: Request, outcome: Response | NoResponse, begun: float) -> RequestFinished:
+    status, size = (outcome.status, len(outcome.body)) if isinstance(outcome, Response) else (None, 0)
+    return RequestFinished(
+        method=request.method,
+        path=request.path,
+        status=status,
+        attempt=request.attempt,
+        bytes=size,
+        seconds=time.perf_counter() - begun,
+    )
+
+
 def run(
     flow: Flow[T],
     transport: Transport,
     *,
+    observe: Observer = lambda event: None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
@@ -155,7 +170,10 @@ def run(
             step = flow.send(answer)
             match step:
                 case Send(request):
-                    answer = transport.send(request)
+                    begun = time.perf_counter()
+                    outcome = transport.send(request)
+                    observe(_finished(request, outcome, begun))
+                    answer = outcome
                 case Sleep(seconds):
                     sleep(seconds)
                     answer = None
@@ -172,6 +190,7 @@ async def arun(
     flow: Flow[T],
     transport: AsyncTransport,
     *,
+    observe: Observer = lambda event: None,
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> T:
@@ -182,7 +201,10 @@ async def arun(
             step = flow.send(answer)
             match step:
                 case Send(request):
-                    answer = await transport.send(request)
+                    begun = time.perf_counter()
+                    outcome = await transport.send(request)
+                    observe(_finished(request, outcome, begun))
+                    answer = outcome
                 case Sleep(seconds):
                     await asyncio.sleep(seconds)
                     answer = None

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
@@ -23,7 +23,6 @@ from weblake.api.steps import AsyncTransport, Flow, Transport, arun, run
 from weblake.credentials import ApiKey, redact_error
 from weblake.errors import InvalidOption, WeblakeError
 from weblake.events import Observer, client_observer
-from weblake.http.observed_transport import AsyncObservedTransport, ObservedTransport
 from weblake.http.options import HttpOptions
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
@@ -34,26 +33,35 @@ HttpClientT = TypeVar("HttpClientT")
 TransportT = TypeVar("TransportT")
 
 
-def _blocking(build: Callable[P, Operation[T]]) -> Callable[Concatenate[Client, P], T]:
-    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.call(build(*args, **kwargs))
+class _Method(Generic[P, T]):
+    """An operation as a method: it returns the value with a `Client`, and an awaitable with an `AsyncClient`."""
 
-    functools.update_wrapper(method, build)
-    return method
+    def __init__(self, build: Callable[P, Operation[T]]) -> None:
+        self._build = build
 
+    @overload
+    def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
 
-def _awaited(build: Callable[P, Operation[T]]) -> Callable[Concatenate[AsyncClient, P], Awaitable[T]]:
-    def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
-        return self.call(build(*args, **kwargs))
+    @overload
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[T]]: ...
 
-    functools.update_wrapper(method, build)
-    return method
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Any]: ...
+
+    def __get__(self, client: Any, owner: type) -> Callable[..., Any]:
+        build = self._build
+
+        def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return self.call(build(*args, **kwargs))
+
+        functools.update_wrapper(method, build)
+        return method if client is None else method.__get__(client)
 
 
 class _Client(Generic[HttpClientT, TransportT]):
     """What `Client` and `AsyncClient` share: their arguments, and the transport that is created at the first use."""
 
-    #: The class of `http_client`, and the name of the transport to the embedded service.
+    #: The class of `http_client`, the name of the transport to the embedded service, and that to another one.
     _http_client_class: ClassVar[type[httpx.Client | httpx.AsyncClient]]
     _embedded_transport: ClassVar[str]
     _http_transport: ClassVar[Callable[..., Any]]
@@ -83,6 +91,40 @@ class _Client(Generic[HttpClientT, TransportT]):
             http_options.check()
         self._make = partial(self._http_transport, http_client=http_client, options=http_options)
         self._settings = None if transport is not None else credentials.find(base_url, given, insecure=insecure)
+
+    scrape = _Method(operations.scrape)
+    get_scrape = _Method(operations.get_scrape)
+    interact = _Method(operations.interact)
+    stop_interact = _Method(operations.stop_interact)
+    parse_file = _Method(operations.parse_file)
+    create_browser = _Method(operations.create_browser)
+    list_browsers = _Method(operations.list_browsers)
+    execute_in_browser = _Method(operations.execute_in_browser)
+    delete_browser = _Method(operations.delete_browser)
+    start_batch_scrape = _Method(operations.start_batch_scrape)
+    get_batch_scrape = _Method(operations.get_batch_scrape)
+    cancel_batch_scrape = _Method(operations.cancel_batch_scrape)
+    get_batch_scrape_errors = _Method(operations.get_batch_scrape_errors)
+    start_crawl = _Method(operations.start_crawl)
+    get_crawl = _Method(operations.get_crawl)
+    cancel_crawl = _Method(operations.cancel_crawl)
+    get_crawl_errors = _Method(operations.get_crawl_errors)
+    list_active_crawls = _Method(operations.list_active_crawls)
+    preview_crawl_params = _Method(operations.preview_crawl_params)
+    map_site = _Method(operations.map_site)
+    search = _Method(operations.search)
+    start_extract = _Method(operations.start_extract)
+    get_extract = _Method(operations.get_extract)
+    start_agent = _Method(operations.start_agent)
+    get_agent = _Method(operations.get_agent)
+    cancel_agent = _Method(operations.cancel_agent)
+    list_activity = _Method(operations.list_activity)
+    historical_credit_usage = _Method(operations.historical_credit_usage)
+    historical_token_usage = _Method(operations.historical_token_usage)
+    credit_usage = _Method(operations.credit_usage)
+    token_usage = _Method(operations.token_usage)
+    queue_status = _Method(operations.queue_status)
+    concurrency_check = _Method(operations.concurrency_check)
 
     @property
     def transport(self) -> TransportT:
@@ -152,16 +194,13 @@ class Client(_Client[httpx.Client, Transport]):
 
     _http_client_class = httpx.Client
     _embedded_transport = "EmbeddedTransport"
-
-    @staticmethod
-    def _http_transport(*settings: Any, **options: Any) -> Any:
-        return HttpTransport(*settings, **options)
+    _http_transport = HttpTransport
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its result."""
         transport = self.transport  # the client may be closed before the flow ends
         try:
-            return run(flow, ObservedTransport(transport, self.retry.observe))
+            return run(flow, transport, observe=self.retry.observe)
         except WeblakeError as error:
             redact_error(error, partial(self._redact, transport=transport))
             raise
@@ -182,56 +221,19 @@ class Client(_Client[httpx.Client, Transport]):
     ) -> None:
         self.close()
 
-    scrape = _blocking(operations.scrape)
-    get_scrape = _blocking(operations.get_scrape)
-    interact = _blocking(operations.interact)
-    stop_interact = _blocking(operations.stop_interact)
-    parse_file = _blocking(operations.parse_file)
-    create_browser = _blocking(operations.create_browser)
-    list_browsers = _blocking(operations.list_browsers)
-    execute_in_browser = _blocking(operations.execute_in_browser)
-    delete_browser = _blocking(operations.delete_browser)
-    start_batch_scrape = _blocking(operations.start_batch_scrape)
-    get_batch_scrape = _blocking(operations.get_batch_scrape)
-    cancel_batch_scrape = _blocking(operations.cancel_batch_scrape)
-    get_batch_scrape_errors = _blocking(operations.get_batch_scrape_errors)
-    start_crawl = _blocking(operations.start_crawl)
-    get_crawl = _blocking(operations.get_crawl)
-    cancel_crawl = _blocking(operations.cancel_crawl)
-    get_crawl_errors = _blocking(operations.get_crawl_errors)
-    list_active_crawls = _blocking(operations.list_active_crawls)
-    preview_crawl_params = _blocking(operations.preview_crawl_params)
-    map_site = _blocking(operations.map_site)
-    search = _blocking(operations.search)
-    start_extract = _blocking(operations.start_extract)
-    get_extract = _blocking(operations.get_extract)
-    start_agent = _blocking(operations.start_agent)
-    get_agent = _blocking(operations.get_agent)
-    cancel_agent = _blocking(operations.cancel_agent)
-    list_activity = _blocking(operations.list_activity)
-    historical_credit_usage = _blocking(operations.historical_credit_usage)
-    historical_token_usage = _blocking(operations.historical_token_usage)
-    credit_usage = _blocking(operations.credit_usage)
-    token_usage = _blocking(operations.token_usage)
-    queue_status = _blocking(operations.queue_status)
-    concurrency_check = _blocking(operations.concurrency_check)
-
 
 class AsyncClient(_Client[httpx.AsyncClient, AsyncTransport]):
     """A client for an event loop: each operation returns an awaitable. Arguments and errors are those of `Client`."""
 
     _http_client_class = httpx.AsyncClient
     _embedded_transport = "AsyncEmbeddedTransport"
-
-    @staticmethod
-    def _http_transport(*settings: Any, **options: Any) -> Any:
-        return AsyncHttpTransport(*settings, **options)
+    _http_transport = AsyncHttpTransport
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its result."""
         transport = self.transport  # the client may be closed before the flow ends
         try:
-            return await arun(flow, AsyncObservedTransport(transport, self.retry.observe))
+            return await arun(flow, transport, observe=self.retry.observe)
         except WeblakeError as error:
             redact_error(error, partial(self._redact, transport=transport))
             raise
@@ -251,40 +253,6 @@ class AsyncClient(_Client[httpx.AsyncClient, AsyncTransport]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-    scrape = _awaited(operations.scrape)
-    get_scrape = _awaited(operations.get_scrape)
-    interact = _awaited(operations.interact)
-    stop_interact = _awaited(operations.stop_interact)
-    parse_file = _awaited(operations.parse_file)
-    create_browser = _awaited(operations.create_browser)
-    list_browsers = _awaited(operations.list_browsers)
-    execute_in_browser = _awaited(operations.execute_in_browser)
-    delete_browser = _awaited(operations.delete_browser)
-    start_batch_scrape = _awaited(operations.start_batch_scrape)
-    get_batch_scrape = _awaited(operations.get_batch_scrape)
-    cancel_batch_scrape = _awaited(operations.cancel_batch_scrape)
-    get_batch_scrape_errors = _awaited(operations.get_batch_scrape_errors)
-    start_crawl = _awaited(operations.start_crawl)
-    get_crawl = _awaited(operations.get_crawl)
-    cancel_crawl = _awaited(operations.cancel_crawl)
-    get_crawl_errors = _awaited(operations.get_crawl_errors)
-    list_active_crawls = _awaited(operations.list_active_crawls)
-    preview_crawl_params = _awaited(operations.preview_crawl_params)
-    map_site = _awaited(operations.map_site)
-    search = _awaited(operations.search)
-    start_extract = _awaited(operations.start_extract)
-    get_extract = _awaited(operations.get_extract)
-    start_agent = _awaited(operations.start_agent)
-    get_agent = _awaited(operations.get_agent)
-    cancel_agent = _awaited(operations.cancel_agent)
-    list_activity = _awaited(operations.list_activity)
-    historical_credit_usage = _awaited(operations.historical_credit_usage)
-    historical_token_usage = _awaited(operations.historical_token_usage)
-    credit_usage = _awaited(operations.credit_usage)
-    token_usage = _awaited(operations.token_usage)
-    queue_status = _awaited(operations.queue_status)
-    concurrency_check = _awaited(operations.concurrency_check)
 
 
 def _check_client(http_client: object, expected: type) -> None:

@@ -10,16 +10,14 @@ import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+import weblake
 from weblake.errors import InvalidOption, WeblakeError
-
-if TYPE_CHECKING:
-    from weblake.client import Client
-    from weblake.dataset.root import Dataset
-    from weblake.loads.load_request import Naming, Terms
+from weblake.orchestration import Dataset, Naming, Terms, open_dataset, refuse_memory
+from weblake.output import show_text
 
 FAILED, BAD_USAGE = 1, 2
 DAY_S = 24 * 3600.0
@@ -35,10 +33,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from weblake import __version__
-        from weblake.output import show_text
-
-        show_text(__version__)
+        show_text(weblake.__version__)
         raise typer.Exit
 
 
@@ -105,11 +100,9 @@ class ServiceOptions:
         bool, typer.Option("--insecure", help="Allow plain http beyond loopback: the key is sent unencrypted.")
     ] = False
 
-    def connect(self) -> Client:
+    def connect(self) -> weblake.Client:
         """Return a client of the service."""
-        from weblake.client import Client
-
-        return Client(self.base_url, insecure=self.insecure or None)
+        return weblake.Client(self.base_url, insecure=self.insecure or None)
 
 
 @dataclass(frozen=True)
@@ -162,8 +155,6 @@ class TermsOptions:
 
     def terms(self) -> Terms:
         """Return the terms for the load."""
-        from weblake.loads.load_request import Terms
-
         return Terms(
             allow_partial=self.allow_partial,
             missing_ratio=self.missing_ratio,
@@ -222,8 +213,6 @@ class NamingOptions(PartitionOptions):
         Raises:
             InvalidOption: More than one key is given; or as `keys`.
         """
-        from weblake.loads.load_request import Naming
-
         given = self.key or []
         if len(given) > 1:
             raise InvalidOption(
@@ -275,11 +264,8 @@ def dataset_to_land_in(root: str) -> Dataset:
     Raises:
         StorageRefused: The root cannot be used, or is in memory.
     """
-    from weblake.dataset.root import open_dataset
-    from weblake.storage import refuse_memory
-
     dataset = open_dataset(root)
-    refuse_memory(dataset.storage, "this command")
+    refuse_memory(dataset, "this command")
     return dataset
 
 

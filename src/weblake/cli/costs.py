@@ -6,15 +6,16 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
 from rich.markup import escape
 
 from weblake import output
+from weblake.api.operations import credit_usage
 from weblake.errors import FixRequest, InvalidOption, WeblakeError
+from weblake.orchestration import Dataset, LoadRequest, RetryPolicy
 
 if TYPE_CHECKING:
     from weblake.client import Client
-    from weblake.dataset.root import Dataset
-    from weblake.loads.load_request import LoadRequest
 
 #: Limits of reading the remaining credits, which the question can do without.
 _DEADLINE_S, _MAX_TRIES, _WAIT_S = 15.0, 2, 5.0
@@ -42,11 +43,6 @@ def confirm(client: Client, dataset: Dataset, request: LoadRequest, *, yes: bool
 
 
 def _credits_left(client: Client) -> str:
-    from msgspec import structs
-
-    from weblake.api.operations import credit_usage
-    from weblake.jobs.retry import RetryPolicy
-
     operation = credit_usage()
     operation = structs.replace(operation, request=structs.replace(operation.request, deadline_s=_DEADLINE_S))
     try:

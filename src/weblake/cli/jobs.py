@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from weblake import output
 from weblake.cli.app import JobId, Json, Kind, ServiceOptions
+from weblake.orchestration import JOB_KINDS, JobRef, existing_job_request, get_status
 
 
 def status(kind: Kind, job_id: JobId, service: ServiceOptions, as_json: Json = False) -> None:
     """Shows the status and progress of a job, without reading its documents."""
-    from weblake.jobs.polling import JobRef, get_status
-    from weblake.loads.load_request import existing_job
-
-    request = existing_job(kind, job_id)
+    request = existing_job_request(kind, job_id)
     with service.connect() as client:
         head = client.run(get_status(JobRef(request.kind, str(request.job_id)), client.retry))
     if as_json:
@@ -25,10 +23,7 @@ def status(kind: Kind, job_id: JobId, service: ServiceOptions, as_json: Json = F
 
 def cancel(kind: Kind, job_id: JobId, service: ServiceOptions, as_json: Json = False) -> None:
     """Cancels a job. Its scraped pages can be read until they expire."""
-    from weblake.api.job_kinds import JOB_KINDS
-    from weblake.loads.load_request import existing_job
-
-    request = existing_job(kind, job_id)
+    request = existing_job_request(kind, job_id)
     with service.connect() as client:
         cancelled = client.call(JOB_KINDS[request.kind].cancel(str(request.job_id)))
     if as_json:
@@ -39,10 +34,7 @@ def cancel(kind: Kind, job_id: JobId, service: ServiceOptions, as_json: Json = F
 
 def errors(kind: Kind, job_id: JobId, service: ServiceOptions, as_json: Json = False) -> None:
     """Lists the pages of a job that failed or were blocked by robots.txt."""
-    from weblake.api.job_kinds import JOB_KINDS
-    from weblake.loads.load_request import existing_job
-
-    request = existing_job(kind, job_id)
+    request = existing_job_request(kind, job_id)
     with service.connect() as client:
         found = client.call(JOB_KINDS[request.kind].errors(str(request.job_id)))
     if as_json:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from weblake import output
+from weblake import orchestration, output
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.cli.app import (
     ContractOptions,
     Interrupted,
@@ -29,17 +30,29 @@ from weblake.cli.app import (
     TermsOptions,
     dataset_to_land_in,
 )
-from weblake.cli.interrupts import exit_code_of
+from weblake.cli.costs import confirm
+from weblake.cli.interrupts import exit_code_of, exit_on_termination
 from weblake.cli.orphans import MAX_CHARS, in_place_of_new, unreadable_text
 from weblake.credentials import one_line
+from weblake.dataset import layout
 from weblake.errors import FixRequest, InvalidOption, WeblakeError
 from weblake.events import Event, LoadEnd, combine
+from weblake.loads import load_request
+from weblake.orchestration import (
+    Dataset,
+    HistoryEntry,
+    LandedLoad,
+    LoadRequest,
+    Terms,
+    history,
+    observing,
+    open_dataset,
+    read_urls,
+)
+from weblake.receipt import Receipt
 
 if TYPE_CHECKING:
     from weblake.client import Client
-    from weblake.dataset.history import HistoryEntry
-    from weblake.dataset.root import Dataset, LandedLoad
-    from weblake.loads.load_request import LoadRequest, Terms
 
 Detach = Annotated[bool, typer.Option("--detach", help="Start the job, print its id, and exit without waiting.")]
 
@@ -69,8 +82,7 @@ def batch(
     as_json: Json = False,
 ) -> None:
     """Scrapes many URLs as one job and lands it as one Parquet file."""
-    from weblake.dataset.root import open_dataset
-    from weblake.loads import list_sources, load_request
+    from weblake.loads import list_sources
 
     if bool(urls) == bool(urls_file):
         raise InvalidOption("Give either URLs or --urls FILE.")
@@ -89,7 +101,6 @@ def batch(
 def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Sequence[str]:
     """Return the URLs of a file, or, if they have changed, those of the unfinished load that was started with it."""
     from weblake.loads.sent_lists import CHANGED
-    from weblake.loads.urls.lists import read_urls
 
     try:
         listed = read_urls(file, column)
@@ -121,8 +132,6 @@ def crawl(
     as_json: Json = False,
 ) -> None:
     """Crawls a site as one job and lands it as one Parquet file."""
-    from weblake.loads import load_request
-
     given = ContractOptions(pages.option).keyword_arguments(limit=limit)
     if pages.formats:
         scrape_options = given.get("scrape_options", {})
@@ -143,8 +152,6 @@ def land(
     as_json: Json = False,
 ) -> None:
     """Waits for a job that was started elsewhere and lands it."""
-    from weblake.loads import load_request
-
     request = load_request.existing_job(kind, job_id, partition.keys())
     _land(request, to, terms.terms(), service, as_json=as_json)
 
@@ -162,10 +169,6 @@ def loads(
     as_json: Json = False,
 ) -> None:
     """Lists the landed and the retired loads, oldest first."""
-    from weblake.dataset import layout
-    from weblake.dataset.history import history
-    from weblake.dataset.root import open_dataset
-
     dataset = open_dataset(root)
     layout.check_holds_dataset(dataset.storage)
     unreadable: list[dict[str, str]] = []
@@ -203,16 +206,13 @@ def _land(
     yes: bool = False,
     as_json: bool,
 ) -> None:
-    from weblake.cli.costs import confirm
-    from weblake.loads import load
-
     dataset = dataset_to_land_in(to)
     with service.connect() as client:
         request = confirm(client, dataset, request, yes=yes)
         if detach:
             _detach(client, dataset, request, terms, as_json)
             return
-        work = partial(load.land, client, dataset, request, terms)
+        work = partial(orchestration.land, client, dataset, request, terms)
         landing = run_with_progress(client, dataset, request, work, as_json)
     show_if_old(landing, request)
     if as_json:
@@ -225,9 +225,6 @@ def run_with_progress(
     client: Client, dataset: Dataset, request: LoadRequest, work: Callable[[], LandedLoad], quiet: bool
 ) -> LandedLoad:
     """Run a load with a progress bar; Ctrl-C, SIGTERM and SIGHUP raise Interrupted, and its job continues."""
-    from weblake.cli.interrupts import exit_on_termination
-    from weblake.jobs.retry import observing
-
     job: list[str] = []
 
     def note_job(event: Event) -> None:
@@ -254,9 +251,6 @@ def _job_on_record(dataset: Dataset, request: LoadRequest) -> list[str]:
 
 
 def _interrupted_error(request: LoadRequest, job: Sequence[str], end: BaseException) -> Interrupted:
-    from weblake.api.job_kinds import JOB_KINDS
-    from weblake.receipt import Receipt
-
     code = exit_code_of(end)
     same = "the same command"
     if request.new_key is not None:  # the same command itself would pay for another job
@@ -275,23 +269,19 @@ def _interrupted_error(request: LoadRequest, job: Sequence[str], end: BaseExcept
 
 
 def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms, as_json: bool) -> None:
-    from weblake.cli.interrupts import exit_on_termination
-    from weblake.loads import intents, load
-    from weblake.receipt import Receipt
-
     if client.is_embedded:
         raise FixRequest(
             "--detach needs a service that keeps running: the embedded service ends with this command.",
             hint="Start a service with `weblake serve`, and set WEBLAKE_BASE_URL and WEBLAKE_API_KEY.",
         )
-    landing = load.find_landed(dataset, request, terms)
+    landing = orchestration.find_landed(dataset, request, terms)
     if landing is not None:
         show_if_old(landing, request)
         receipt = landing.receipt
     else:
         try:
             with exit_on_termination():
-                _, job, _ = intents.start_load(
+                _, job, _ = orchestration.start_load(
                     client, dataset, request, max_credits=terms.max_credits, ends_at=monotonic() + terms.timeout_s
                 )
         except (KeyboardInterrupt, SystemExit) as end:

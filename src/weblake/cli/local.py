@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from weblake import output
+from weblake.api import webhooks
 from weblake.cli.app import Json
 from weblake.errors import FixRequest
 
@@ -139,10 +141,6 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Checks a delivery's signature; the secret is WEBLAKE_WEBHOOK_SECRET."""
-    import sys
-
-    from weblake.api import webhooks
-
     try:
         raw = sys.stdin.buffer.read() if str(body) == "-" else body.read_bytes()
     except OSError as error:

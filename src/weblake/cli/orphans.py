@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,9 @@ from weblake import output
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.cli.app import FAILED, Json, RootArgument, ServiceOptions
 from weblake.credentials import one_line
+from weblake.dataset import layout
 from weblake.errors import WeblakeError
+from weblake.orchestration import open_dataset
 
 if TYPE_CHECKING:
     from weblake.loads.orphans import Orphan, Unlanded
@@ -40,10 +43,6 @@ def orphans(
     as_json: Json = False,
 ) -> None:
     """Lists loads that have not landed, finds their jobs, and says what to do. Changes nothing in ROOT."""
-    from dataclasses import replace
-
-    from weblake.dataset import layout
-    from weblake.dataset.root import open_dataset
     from weblake.loads import orphans as unlanded
 
     dataset = open_dataset(root)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from weblake import output
+from weblake import orchestration, output
 from weblake.cli.app import Json, ServiceOptions, To, dataset_to_land_in
 
 
@@ -27,16 +27,12 @@ def usage(
     as_json: Json = False,
 ) -> None:
     """Shows usage month by month, or lands it with --to: one file a month, replaced as a whole."""
-    from weblake.jobs import usage_reports as reports
-
     with service.connect() as client:
-        found = client.run(reports.report(what.value, client.retry, by_api_key=by_api_key))
+        found = client.run(orchestration.report(what.value, client.retry, by_api_key=by_api_key))
     if not found.split:
         output.note("weblake: the service did not split the report by API key, although it was asked to.")
     if to is not None:
-        from weblake.loads.usage import land_report
-
-        files = land_report(found, dataset_to_land_in(to))
+        files = orchestration.land_report(found, dataset_to_land_in(to))
         if as_json:
             output.show_json({"report": found.name, "periods": len(found.periods), "files": [asdict(f) for f in files]})
         else:
@@ -65,14 +61,10 @@ def activity(
     as_json: Json = False,
 ) -> None:
     """Shows the team's calls of the last 24 hours, or lands them with --to: one file a day, merged by call."""
-    from weblake.jobs import usage_reports as reports
-
     with service.connect() as client:
-        entries = client.run(reports.activity(client.retry, endpoint=endpoint))
+        entries = client.run(orchestration.activity(client.retry, endpoint=endpoint))
     if to is not None:
-        from weblake.loads.usage import land_activity
-
-        files = land_activity(entries, dataset_to_land_in(to))
+        files = orchestration.land_activity(entries, dataset_to_land_in(to))
         if as_json:
             output.show_json({"entries": len(entries), "files": [asdict(f) for f in files]})
         else:

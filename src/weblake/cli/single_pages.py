@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weblake import output
+from weblake import orchestration, output
+from weblake.api import operations
+from weblake.api.models import ScrapeResponse
+from weblake.api.operations import Operation
 from weblake.cli.app import (
     FAILED,
     Interrupted,
@@ -22,15 +25,14 @@ from weblake.cli.app import (
     To,
     dataset_to_land_in,
 )
-from weblake.cli.interrupts import exit_code_of
+from weblake.cli.interrupts import exit_code_of, exit_on_termination
 from weblake.cli.landing import run_with_progress, show_if_old
 from weblake.errors import WeblakeError
+from weblake.loads import load_request
+from weblake.loads.load_request import LoadRequest, Terms, check_cost, per_page
 
 if TYPE_CHECKING:
-    from weblake.api.models import ScrapeResponse
-    from weblake.api.operation import Operation
     from weblake.client import Client
-    from weblake.loads.load_request import LoadRequest, Terms
 
 
 def scrape(
@@ -43,10 +45,6 @@ def scrape(
     as_json: Json = False,
 ) -> None:
     """Scrapes single pages: prints their markdown, or lands them with --to."""
-    from weblake.api import operations
-    from weblake.loads import load_request
-    from weblake.loads.load_request import check_cost, per_page
-
     given = pages.keyword_arguments()
     terms = TermsOptions(max_credits=max_credits).terms()
     with service.connect() as client:
@@ -68,9 +66,6 @@ def parse(
     as_json: Json = False,
 ) -> None:
     """Uploads and converts files: prints their markdown, or lands them with --to."""
-    from weblake.api import operations
-    from weblake.loads import load_request
-
     given = pages.keyword_arguments()
     with service.connect() as client:
         if to is None:
@@ -82,8 +77,6 @@ def parse(
 
 def _land_each(client: Client, requests: Sequence[LoadRequest], to: str, terms: Terms, as_json: bool) -> None:
     from weblake.dataset import landed_loads
-    from weblake.loads import load
-    from weblake.loads.load_request import check_cost
 
     dataset = dataset_to_land_in(to)
     if terms.max_credits is not None:
@@ -93,7 +86,7 @@ def _land_each(client: Client, requests: Sequence[LoadRequest], to: str, terms: 
     exit_code = 0
     for request in requests:
         try:
-            work = partial(load.land, client, dataset, request, terms)
+            work = partial(orchestration.land, client, dataset, request, terms)
             landing = run_with_progress(client, dataset, request, work, as_json)
         except WeblakeError as error:
             exit_code = error.exit_code if isinstance(error, Interrupted) else FAILED
@@ -115,8 +108,6 @@ def _land_each(client: Client, requests: Sequence[LoadRequest], to: str, terms: 
 
 def _show_each(client: Client, calls: Sequence[Operation[ScrapeResponse]], as_json: bool) -> None:
     """Print the page of each call; a call that fails, or is interrupted, does not lose the pages of the others."""
-    from weblake.cli.interrupts import exit_on_termination
-
     pages: list[object] = []
     failed = False
     try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import weblake
 from weblake import output
 from weblake.cli.app import FAILED, Json, RootArgument
 
@@ -47,9 +48,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Registers a table of the dataset, and creates it if it does not exist. `table sync` fills it."""
-    from weblake import tables
-
-    added = tables.add(root, format, table=table, catalog=catalog, identifier=identifier, location=location)
+    added = weblake.tables.add(root, format, table=table, catalog=catalog, identifier=identifier, location=location)
     if as_json:
         output.show_json(_as_json(added))
     else:
@@ -66,9 +65,7 @@ def sync(
     as_json: Json = False,
 ) -> None:
     """Adds new loads to the tables and removes replaced ones; each load exactly once."""
-    from weblake import tables
-
-    done = tables.sync(root, format=format, name=name, everything=everything)
+    done = weblake.tables.sync(root, format=format, name=name, everything=everything)
     if as_json:
         output.show_json({"tables": [each.to_dict() for each in done]})
         return
@@ -81,9 +78,7 @@ def sync(
 
 def status(root: RootArgument, format: _OnlyFormat = None, name: _OnlyName = None, as_json: Json = False) -> None:
     """Compares the tables with the dataset, load by load; exits with 1 if they differ. Changes nothing."""
-    from weblake import tables
-
-    found = tables.status(root, format=format, name=name)
+    found = weblake.tables.status(root, format=format, name=name)
     if as_json:
         output.show_json({"tables": [each.to_dict() for each in found]})
     for each in () if as_json else found:
@@ -107,9 +102,7 @@ def status(root: RootArgument, format: _OnlyFormat = None, name: _OnlyName = Non
 
 def list_(root: RootArgument, as_json: Json = False) -> None:
     """Lists the tables of the dataset."""
-    from weblake import tables
-
-    found = tables.list_tables(root)
+    found = weblake.tables.list_tables(root)
     if as_json:
         output.show_json({"tables": [_as_json(each) for each in found]})
         return
@@ -135,9 +128,7 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Removes a table from the dataset's list. The table itself is kept, and is not synced any more."""
-    from weblake import tables
-
-    removed = tables.remove(root, format, name, catalog=catalog)
+    removed = weblake.tables.remove(root, format, name, catalog=catalog)
     if as_json:
         output.show_json(_as_json(removed))
     else:

@@ -63,7 +63,7 @@ def test_h16_only_the_query_of_a_next_link_is_used(
 @proves(
     "H16",
     at="src/weblake/api/next_link.py",
-    line='if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):',
+    line='if not parts.path.lower().endswith(path.removeprefix("/v2").lower()):',
     becomes="if False:",
     case="another job",
 )

@@ -53,8 +53,8 @@ def test_s3_plain_http_beyond_loopback_is_refused(
 @proves(
     "S3",
     at="src/weblake/cli/app.py",
-    line="return Client(self.base_url, insecure=self.insecure or None)",
-    becomes="return Client(self.base_url, insecure=True)",
+    line="return weblake.Client(self.base_url, insecure=self.insecure or None)",
+    becomes="return weblake.Client(self.base_url, insecure=True)",
     case="option",
 )
 @pytest.mark.parametrize("how", ["option", "environment"])

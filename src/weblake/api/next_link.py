@@ -29,29 +29,18 @@ def query_of(link: object, path: str) -> Query | None:
     """
     if link is None or link is False or link == "":  # three encodings of "no link"
         return None
-    if not isinstance(link, str) or len(link) > MAX_LINK_CHARS:
-        raise _foreign_link_error(link)
-    leads_to, query = _parse(link)
-    if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):
-        raise _foreign_link_error(link)
-    return query
-
-
-def _parse(link: str) -> tuple[str, Query]:
-    """Return the path and query of a link; raises MalformedReply if it is malformed."""
-    if re.search(r"[\x00-\x20\x7f\\]", link):
-        raise _foreign_link_error(link)
     try:
+        if not isinstance(link, str) or len(link) > MAX_LINK_CHARS or re.search(r"[\x00-\x20\x7f\\]", link):
+            raise ValueError
         parts = urlsplit(link)
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=32)
+        if not parts.path.lower().endswith(path.removeprefix("/v2").lower()):
+            raise ValueError
+        return tuple(
+            parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=32)
+        )
     except ValueError:
-        raise _foreign_link_error(link) from None
-    return parts.path, tuple(pairs)
-
-
-def _foreign_link_error(link: object) -> MalformedReply:
-    shown = one_line(link, 120) if isinstance(link, str) else type(link).__name__
-    return MalformedReply(
-        f"The service's `next` does not lead to another chunk of this job: {shown!r}.",
-        hint="Nothing was followed and nothing was published; report it to the operator of the service.",
-    )
+        shown = one_line(link, 120) if isinstance(link, str) else type(link).__name__
+        raise MalformedReply(
+            f"The service's `next` does not lead to another chunk of this job: {shown!r}.",
+            hint="Nothing was followed and nothing was published; report it to the operator of the service.",
+        ) from None

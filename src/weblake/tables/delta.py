@@ -47,17 +47,8 @@ def open_table(
 ) -> DeltaLakeTable:
     """Return the Delta Lake table at a location; with `create`, create it if there is none.
 
-    Args:
-        location: Its path or URL.
-        table: The table of the dataset.
-        keys: The dataset's path keys, which become columns and partition a new table.
-        dataset: The URL of the dataset.
-        options: Settings of the storage for deltalake.
-        create: Create the table if it does not exist.
-
-    Raises:
-        FeatureMissing: deltalake is not installed.
-        StorageRefused: There is no table, or it cannot be read or created.
+    The path keys become columns, and partition a new table. `dataset` is the dataset's URL. The other arguments and the
+    errors are those of `tables.add`.
     """
     try:
         from deltalake import DeltaTable

@@ -51,19 +51,8 @@ def open_table(
 ) -> IcebergTable:
     """Return a table of a catalog; with `create`, create it and its namespace if they do not exist.
 
-    Args:
-        catalog: The name of the catalog in pyiceberg's configuration.
-        identifier: The table's name in the catalog.
-        table: The table of the dataset.
-        keys: The dataset's path keys, which become columns and partition a new table.
-        dataset: The URL of the dataset.
-        options: Settings of the catalog for pyiceberg.
-        location: The URL of a new table's folder; by default the catalog chooses.
-        create: Create the table if it does not exist.
-
-    Raises:
-        FeatureMissing: pyiceberg is not installed.
-        StorageRefused: There is no such catalog or table, or it cannot be read or created.
+    The path keys become columns, and partition a new table. `dataset` is the dataset's URL. The other arguments and the
+    errors are those of `tables.add`.
     """
     try:
         from pyiceberg.catalog import load_catalog
@@ -144,15 +133,16 @@ class IcebergTable:
         return found
 
     def commit(self, change: Change) -> None:
-        """Append and take out loads in one change of the table's metadata.
-
-        Raises:
-            CommitConflict: Another program has changed the table, or the outcome is unknown.
-            StorageRefused: The table does not take the rows.
-        """
+        """Append and take out loads in one change of the table's metadata; raises as `DeltaLakeTable.commit`."""
         named = {ADDED: [file.load_id for file in change.add], REMOVED: change.remove}
         properties = {_SUMMARY[what]: ",".join(loads) for what, loads in named.items() if loads}
-        with _translated(self._named), _without_warnings(), _conflicts_told(), self._table.transaction() as commit:
+        with (
+            _translated(self._named),
+            # pyiceberg warns of loads whose rows another program has deleted, and that it writes no delete files.
+            warnings.catch_warnings(action="ignore", category=UserWarning),
+            _conflicts_told(),
+            self._table.transaction() as commit,
+        ):
             known = self._table.schema().column_names
             missing = [column for column in change.schema if column.name not in known]
             if missing:
@@ -313,14 +303,3 @@ def _conflicts_told() -> Iterator[None]:
         yield
     except conflicts as error:
         raise CommitConflict(first_line(error)) from error
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Suppress two warnings of pyiceberg: of loads whose rows another program has deleted already, and of a table whose
-    property asks for delete files (`write.delete.mode`), in place of which it writes the other rows of a file again.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Delete operation did not match any records")
-        warnings.filterwarnings("ignore", message="Merge on read is not yet supported")
-        yield

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Literal, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -126,10 +126,7 @@ def _shape(hint: object) -> Shape:
 def _annotated(inner: Shape, hint: object, meta: Meta) -> Shape:
     extra = meta.extra or {}
     if inner.leaf is None:
-        return Shape(
-            classes=inner.classes, free=inner.free, item=inner.item, min_items=meta.min_length or 0,
-            check=extra.get("check", ""),
-        )  # fmt: skip
+        return replace(inner, min_items=meta.min_length or 0, check=extra.get("check", ""))
     low, high = (meta.min_length, meta.max_length) if inner.leaf is str else (meta.ge, meta.le)
     return Shape(leaf=hint, check=extra.get("check", ""), unit=extra.get("unit", ""), low=low, high=high)
 
@@ -138,15 +135,11 @@ def _union(members: Sequence[Shape]) -> Shape:
     leaves = [member for member in members if member.leaf is not None]
     assert len(leaves) <= 1, "a union of two single values has no words for its range"
     leaf = leaves[0] if leaves else Shape()
-    return Shape(
-        leaf=leaf.leaf,
+    return replace(
+        leaf,
         classes=tuple(cls for member in members for cls in member.classes),
         free=any(member.free for member in members),
         none=any(member.none for member in members),
-        check=leaf.check,
-        unit=leaf.unit,
-        low=leaf.low,
-        high=leaf.high,
     )
 
 

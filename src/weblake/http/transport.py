@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import httpx
@@ -28,6 +28,8 @@ from weblake.http.bodies import BodyRefused, BoundedBody
 from weblake.http.failures import FAILURES, certificate_problem, client_certificate_alert, text_of, was_sent
 from weblake.http.options import HttpOptions, TrustStoreUnreadable
 
+ClientT = TypeVar("ClientT", httpx.Client, httpx.AsyncClient)
+
 #: Maximum seconds to open a connection, within the request's deadline.
 CONNECT_S = 10.0
 #: Share of a short deadline for connecting, so that the failure is reported as a connection that was not made.
@@ -37,16 +39,32 @@ CONNECT_SHARE = 0.9
 MAX_POLLS, MAX_OTHERS = 64, 100
 
 
-class _Requests:
-    """Base class of both transports: builds requests and converts exceptions to NoResponse."""
+class _Requests(Generic[ClientT]):
+    """Base class of both transports: builds requests and converts exceptions to NoResponse.
 
-    def __init__(self, base: BaseUrl, key: ApiKey, client: object, options: HttpOptions | None) -> None:
+    Args:
+        base: The service's base URL.
+        key: The API key, sent as a bearer token.
+        http_client: An httpx client to send with; it is not closed.
+        options: Proxy and TLS settings, used if `http_client` is None.
+
+    Raises:
+        InvalidOption: The proxy cannot be used.
+    """
+
+    def __init__(
+        self, base: BaseUrl, key: ApiKey, *, http_client: ClientT | None = None, options: HttpOptions | None = None
+    ) -> None:
         self.base = base
         self._key = key
+        self._client: ClientT | None = http_client
         self._options = options or HttpOptions()
         #: None for a caller's client, which has its own proxies.
-        self._proxy = self._options.proxy_for(base) if client is None else None
+        self._proxy = self._options.proxy_for(base) if http_client is None else None
         self._ssl: ssl.SSLContext | None = None
+        #: The polls and the other requests that are under way on each event loop.
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, asyncio.Semaphore]]
+        self._slots = WeakKeyDictionary()
         self._headers: dict[str, Any] = {
             "host": base.netloc,
             "accept": "application/json",
@@ -125,31 +143,8 @@ class _Requests:
         return NoResponse(f"{where}: {text}", sent, final=isinstance(error, httpx.LocalProtocolError))
 
 
-class AsyncHttpTransport(_Requests):
-    """A transport for event loops; loops of several threads may use it at the same time.
-
-    Args:
-        base: The service's base URL.
-        key: The API key, sent as a bearer token.
-        http_client: An httpx client to send with; it is not closed.
-        options: Proxy and TLS settings, used if `http_client` is None.
-
-    Raises:
-        InvalidOption: The proxy cannot be used.
-    """
-
-    def __init__(
-        self,
-        base: BaseUrl,
-        key: ApiKey,
-        *,
-        http_client: httpx.AsyncClient | None = None,
-        options: HttpOptions | None = None,
-    ) -> None:
-        super().__init__(base, key, http_client, options)
-        self._client = http_client
-        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, asyncio.Semaphore]]
-        self._slots = WeakKeyDictionary()
+class AsyncHttpTransport(_Requests[httpx.AsyncClient]):
+    """A transport for event loops; loops of several threads may use it at the same time."""
 
     async def send(self, request: Request) -> Response | NoResponse:
         """Send one request within the limits that it sets, and return its response or a NoResponse.
@@ -196,19 +191,8 @@ class AsyncHttpTransport(_Requests):
                 yield response
 
 
-class HttpTransport(_Requests):
-    """A blocking, thread-safe transport, with the arguments of AsyncHttpTransport."""
-
-    def __init__(
-        self,
-        base: BaseUrl,
-        key: ApiKey,
-        *,
-        http_client: httpx.Client | None = None,
-        options: HttpOptions | None = None,
-    ) -> None:
-        super().__init__(base, key, http_client, options)
-        self._client = http_client
+class HttpTransport(_Requests[httpx.Client]):
+    """A blocking, thread-safe transport."""
 
     def send(self, request: Request) -> Response | NoResponse:
         """Send one request within the limits that it sets, and return its response or a NoResponse."""

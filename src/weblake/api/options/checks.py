@@ -130,10 +130,7 @@ class Reader:
         if shape.check == "headers":
             return _headers(value, path)
         if not shape.classes:
-            try:
-                return values.free_json(value, path, received=self._wire)
-            except values.NotJson as problem:
-                _refuse(str(problem))
+            return values.free_json(value, path, received=self._wire)
         if len(shape.classes) == 1:
             return self._object(shape.classes[0], value, path)
         words = [tag for cls in shape.classes for tag in tags(cls)]

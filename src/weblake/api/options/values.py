@@ -149,24 +149,20 @@ def kind(value: object) -> str:
     return words.get(name, f"a {name}")
 
 
-class NotJson(ValueError):
-    """A free value cannot be encoded as JSON; the message says where and why."""
-
-
 def free_json(value: object, path: str, depth: int = 0, *, received: bool = False) -> object:
     """Return the value as plain dicts, lists and scalars; names in it are unchanged.
 
     A very large integer that was `received` becomes the nearest float, as in most JSON parsers.
 
     Raises:
-        NotJson: The value cannot be encoded as JSON.
+        InvalidOption: The value cannot be encoded as JSON.
     """
     if depth > MAX_DEPTH:
-        raise NotJson(f"`{path[:80]}…` is nested more than {MAX_DEPTH} deep")
+        raise InvalidOption(f"`{path[:80]}…` is nested more than {MAX_DEPTH} deep.")
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str) or text_problem(key):
-                raise NotJson(f"`{path}` has the key {quote_value(key)}, and a JSON key is a text")
+                raise InvalidOption(f"`{path}` has the key {quote_value(key)}, and a JSON key is a text.")
         return {key: free_json(item, f"{path}.{key}", depth + 1, received=received) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [free_json(item, f"{path}[{at}]", depth + 1, received=received) for at, item in enumerate(value)]
@@ -180,10 +176,10 @@ def _scalar(value: object, path: str) -> object:
         return value
     if isinstance(value, str):
         if problem := text_problem(value):
-            raise NotJson(f"`{path}` {problem}")
+            raise InvalidOption(f"`{path}` {problem}.")
         return str.__str__(value)
     if isinstance(value, int) and value.bit_length() <= 64:
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
-    raise NotJson(f"`{path}` is {quote_value(value)}, which JSON cannot carry")
+    raise InvalidOption(f"`{path}` is {quote_value(value)}, which JSON cannot carry.")

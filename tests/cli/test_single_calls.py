@@ -16,7 +16,7 @@ import weblake.loads.intents  # noqa: F401 - loaded before a test patches what i
 from weblake import Client, Terms, output
 from weblake.api.operation import Operation
 from weblake.api.steps import Request, Response
-from weblake.cli import costs, landing
+from weblake.cli import landing
 from weblake.cli.app import TermsOptions
 from weblake.dataset.root import LandedLoad
 from weblake.loads import load_request
@@ -360,5 +360,5 @@ def test_the_credits_that_are_left_are_asked_for_with_a_short_deadline(left: int
         return Response(200, body=json.dumps({"success": True, "data": {"remainingCredits": left}}).encode())
 
     client = Client(transport=SimpleNamespace(send=send))  # type: ignore[arg-type]
-    assert costs._credits_left(client) == text
+    assert landing._credits_left(client) == text
     assert [(request.path, request.deadline_s) for request in seen] == [("/v2/team/credit-usage", 15.0)]

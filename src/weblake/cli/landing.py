@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,10 +12,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import structs
 from rich.markup import escape
 
 from weblake import orchestration, output
 from weblake.api.job_kinds import JOB_KINDS
+from weblake.api.operations import credit_usage
 from weblake.cli.app import (
     ContractOptions,
     Interrupted,
@@ -30,7 +33,6 @@ from weblake.cli.app import (
     TermsOptions,
     dataset_to_land_in,
 )
-from weblake.cli.costs import confirm
 from weblake.cli.interrupts import exit_code_of, exit_on_termination
 from weblake.cli.orphans import MAX_CHARS, in_place_of_new, unreadable_text
 from weblake.credentials import one_line
@@ -43,6 +45,7 @@ from weblake.orchestration import (
     HistoryEntry,
     LandedLoad,
     LoadRequest,
+    RetryPolicy,
     Terms,
     history,
     observing,
@@ -56,6 +59,9 @@ if TYPE_CHECKING:
 
 Detach = Annotated[bool, typer.Option("--detach", help="Start the job, print its id, and exit without waiting.")]
 
+#: Limits of reading the remaining credits, which the question can do without.
+_DEADLINE_S, _MAX_TRIES, _WAIT_S = 15.0, 2, 5.0
+_LIMITS = "Give --limit N or --max-credits N"
 #: Maximum number of unreadable loads that are named.
 MAX_NAMED = 5
 
@@ -208,7 +214,7 @@ def _land(
 ) -> None:
     dataset = dataset_to_land_in(to)
     with service.connect() as client:
-        request = confirm(client, dataset, request, yes=yes)
+        request = _confirm(client, dataset, request, yes=yes)
         if detach:
             _detach(client, dataset, request, terms, as_json)
             return
@@ -219,6 +225,37 @@ def _land(
         output.show_json(landing.receipt.to_dict())
     else:
         output.show_receipt(landing.receipt, to)
+
+
+def _confirm(client: Client, dataset: Dataset, request: LoadRequest, *, yes: bool) -> LoadRequest:
+    """Return the request, after a crawl without a limit is confirmed; any other request is returned unchanged.
+
+    Raises:
+        InvalidOption: There is no terminal to ask on, and no --yes.
+        FixRequest: The answer was no.
+    """
+    from weblake.loads.intents import find_possible_cost
+
+    cost = find_possible_cost(client, dataset, request)
+    if cost is None:
+        return request
+    if not yes and not (sys.stdin.isatty() and output.err.is_terminal):
+        raise InvalidOption(f"{cost} Nothing was started.", hint=f"{_LIMITS}, or --yes to crawl without a limit.")
+    output.note(escape(f"weblake: {cost} {_credits_left(client)}"))
+    if not yes and not output.ask("Crawl without a limit?"):
+        raise FixRequest("Nothing was started.", hint=f"{_LIMITS}.")
+    return replace(request, unlimited_pages=0)
+
+
+def _credits_left(client: Client) -> str:
+    operation = credit_usage()
+    operation = structs.replace(operation, request=structs.replace(operation.request, deadline_s=_DEADLINE_S))
+    try:
+        usage = client.run(client.retry.call(operation, RetryPolicy(tries=_MAX_TRIES, wait_s=_WAIT_S)))
+    except WeblakeError as error:
+        return f"How many credits are left could not be read: {error.message}"
+    left = usage.data.remaining_credits
+    return "The service does not say how many credits are left." if left is None else f"{left:,.10g} credits are left."
 
 
 def run_with_progress(

@@ -125,25 +125,14 @@ def retry_after_s(response: Response) -> float | None:
     Read in this order: Retry-After in seconds or as a date (relative to the Date of the response if it has one, so that
     a wrong local clock has no effect), `details.retryAfterSeconds`, "retry after Ns" in the text.
     """
-    seconds = _requested_wait(response)
-    return None if seconds is None else max(0.0, seconds)
-
-
-def _requested_wait(response: Response) -> float | None:
     header = response.headers.get("retry-after", "").strip()
-    if header:
-        seconds = _seconds(header)
-        if seconds is None:
-            seconds = _seconds_until(header, response)
-        if seconds is not None:
-            return seconds
     text, _, details = _error_fields(response)
-    if isinstance(details, dict):
-        seconds = _seconds(str(details.get("retryAfterSeconds", "")))
+    named = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    told = _RETRY_AFTER_TEXT.search(text)
+    for seconds in (_seconds(header), _seconds_until(header, response), _seconds(str(named)), told and float(told[1])):
         if seconds is not None:
-            return seconds
-    found = _RETRY_AFTER_TEXT.search(text)
-    return float(found[1]) if found else None
+            return max(0.0, seconds)
+    return None
 
 
 def is_still_working(response: Response) -> bool:

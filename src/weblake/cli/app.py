@@ -61,23 +61,6 @@ MaxCredits = Annotated[
         "--max-credits", metavar="N", help="Refuse to start a job that costs more; cancel a job that exceeds it."
     ),
 ]
-_Partition = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--partition",
-        metavar="KEY=VALUE",
-        help="Path key of the file, in place of load_date. May be repeated; the order counts.",
-    ),
-]
-_Option = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        "-o",
-        metavar="NAME=VALUE",
-        help="An option of the API, its name in snake_case, its value JSON or text. May be repeated.",
-    ),
-]
 
 #: Parameters of the client that are arguments or options of their own on the command line, or not available there.
 _NOT_OPTIONS = {"url", "urls", "query", "file", "filename", "idempotency_key", "naming", "terms"}
@@ -109,7 +92,15 @@ class ServiceOptions:
 class ContractOptions:
     """Options of the contract, which the client checks."""
 
-    option: _Option = None
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            "-o",
+            metavar="NAME=VALUE",
+            help="An option of the API, its name in snake_case, its value JSON or text. May be repeated.",
+        ),
+    ] = None
 
     def keyword_arguments(self, **more: object) -> dict[str, Any]:
         """Return the keyword arguments for the client: `--option`, and those of `more` that are not None.
@@ -168,7 +159,14 @@ class TermsOptions:
 class PartitionOptions:
     """The path keys of a load."""
 
-    partition: _Partition = None
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partition",
+            metavar="KEY=VALUE",
+            help="Path key of the file, in place of load_date. May be repeated; the order counts.",
+        ),
+    ] = None
 
     def keys(self) -> dict[str, str] | None:
         """Return the path keys, or None for the default one.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from weblake.api.options.checks import Reader, to_wire_names
 from weblake.api.options.requests import *  # noqa: F403
-from weblake.api.options.requests import RULES, sent_by_sdk
+from weblake.api.options.requests import sent_by_sdk
 from weblake.api.options.values import url_problem as url_problem
 
 
@@ -25,7 +25,7 @@ def to_wire(cls: type, options: Mapping[str, object]) -> dict[str, object]:
         InvalidOption: A name is unknown, a type is wrong, a value is out of range, or two options exclude each other.
             The message names the option in snake_case.
     """
-    return to_wire_names(cls, Reader(RULES, wire=False).top(cls, options))
+    return to_wire_names(cls, Reader(wire=False).top(cls, options))
 
 
 def from_texts(cls: type, options: Mapping[str, object]) -> dict[str, object]:
@@ -33,12 +33,12 @@ def from_texts(cls: type, options: Mapping[str, object]) -> dict[str, object]:
 
     A number, boolean, list or object may be written as text, as templates render it: as JSON, or as Python writes it.
     """
-    return Reader(RULES, wire=False, texts=True).top(cls, options)
+    return Reader(wire=False, texts=True).top(cls, options)
 
 
 def check_query_names(cls: type, names: Iterable[str]) -> None:
     """Refuse names of a received query string that the contract does not list; raises as `from_wire`."""
-    Reader(RULES, wire=True, left_out=sent_by_sdk(cls)).check_names(cls, names)
+    Reader(wire=True, left_out=sent_by_sdk(cls)).check_names(cls, names)
 
 
 def from_wire(cls: type, body: object, *, ignored: list[str] | None = None) -> dict[str, object]:
@@ -55,4 +55,4 @@ def from_wire(cls: type, body: object, *, ignored: list[str] | None = None) -> d
     Raises:
         InvalidOption: As `to_wire`, and if the body is not an object. The message has the wire name of the option.
     """
-    return Reader(RULES, wire=True, ignored=ignored, left_out=sent_by_sdk(cls)).top(cls, body)
+    return Reader(wire=True, ignored=ignored, left_out=sent_by_sdk(cls)).top(cls, body)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 import msgspec
 
 from weblake.api.options import values
 from weblake.api.options.fields import Field, Shape, base, by_wire, choices, expected, fields, tagged, tags, wire_name
-from weblake.api.options.rules import Rule
+from weblake.api.options.requests import RULES
 from weblake.errors import InvalidOption
 
 
@@ -35,28 +36,18 @@ def _rename(shape: Shape, value: object) -> object:
     return value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Checks options; `wire` says whether they have wire names or the snake_case names of a Python caller.
+    """Checks options. Unknown names are refused, except those that `left_out` and `ignored` take."""
 
-    Unknown names are refused, except that top-level names in `left_out` are left out; with a list `ignored`, those
-    outside of `scrape_options` are added to it and left out. With `texts`, a value that is not a text may be written as
-    one.
-    """
-
-    def __init__(
-        self,
-        rules: Mapping[type, Sequence[Rule]],
-        *,
-        wire: bool,
-        ignored: list[str] | None = None,
-        left_out: frozenset[str] = frozenset(),
-        texts: bool = False,
-    ) -> None:
-        self._rules = rules
-        self._wire = wire
-        self._ignored = ignored
-        self._left_out = left_out
-        self._texts = texts
+    #: Whether they have wire names, or the snake_case names of a Python caller.
+    wire: bool
+    #: Unknown names outside of `scrape_options` are added to it and left out.
+    ignored: list[str] | None = None
+    #: Top-level names that are left out.
+    left_out: frozenset[str] = frozenset()
+    #: Whether a value that is not a text may be written as one.
+    texts: bool = False
 
     def top(self, cls: type, body: object) -> dict[str, object]:
         """Return the options of one request by snake_case name.
@@ -86,7 +77,7 @@ class Reader:
         for field in fields(cls).values():
             if field.required and field.name not in out:
                 _refuse(f"`{self._path(path, field.name)}` is missing: it must be {expected(field.shape)}")
-        for rule in self._rules.get(cls, ()):
+        for rule in RULES.get(cls, ()):
             if problem := rule(out, lambda name: self._path(path, name)):
                 _refuse(problem)
         return out
@@ -95,23 +86,23 @@ class Reader:
         """Return the field that a key names, or None for an unknown key that is left out."""
         text = key if isinstance(key, str) else ""
         own, wired = fields(cls).get(text), by_wire(cls).get(text)
-        found = wired if self._wire else own or (wired if path else None)
-        if found is not None or (not path and text in self._left_out):
+        found = wired if self.wire else own or (wired if path else None)
+        if found is not None or (not path and text in self.left_out):
             return found
-        names = list(by_wire(cls) if self._wire else fields(cls))
-        guess = wired.name if wired else _closest(wire_name(text) if self._wire else text, names)
-        if self._ignored is not None and not path.startswith(("scrapeOptions", "scrape_options")):
-            self._ignored.append(values.quote_value(key) + (f" (did you mean `{guess}`?)" if guess else ""))
+        names = list(by_wire(cls) if self.wire else fields(cls))
+        guess = wired.name if wired else _closest(wire_name(text) if self.wire else text, names)
+        if self.ignored is not None and not path.startswith(("scrapeOptions", "scrape_options")):
+            self.ignored.append(values.quote_value(key) + (f" (did you mean `{guess}`?)" if guess else ""))
             return None
         where = f"an option of `{path}`" if path else "an option here"
         _refuse(f"{values.quote_value(key)} is not {where}", _did_you_mean(guess, names))
 
     def _path(self, path: str, name: str) -> str:
-        name = wire_name(name) if self._wire else name
+        name = wire_name(name) if self.wire else name
         return f"{path}.{name}" if path else name
 
     def _value(self, shape: Shape, value: object, path: str) -> object:
-        if self._texts and isinstance(value, str) and base(shape) is not str and value not in choices(shape):
+        if self.texts and isinstance(value, str) and base(shape) is not str and value not in choices(shape):
             value = values.value_of_text(value)
         if value is None and shape.none:
             return None
@@ -130,7 +121,7 @@ class Reader:
         if shape.check == "headers":
             return _headers(value, path)
         if not shape.classes:
-            return values.free_json(value, path, received=self._wire)
+            return values.free_json(value, path, received=self.wire)
         if len(shape.classes) == 1:
             return self._object(shape.classes[0], value, path)
         words = [tag for cls in shape.classes for tag in tags(cls)]
@@ -146,7 +137,7 @@ class Reader:
 
     def _leaf(self, shape: Shape, value: object, path: str) -> object:
         value = self._wire_word(_plain_value(value), choices(shape))
-        if self._wire and isinstance(value, float) and base(shape) is int and value.is_integer():
+        if self.wire and isinstance(value, float) and base(shape) is int and value.is_integer():
             # JSON has one type of number: 5.0 is the integer 5.
             value = int(value)
         try:
@@ -166,7 +157,7 @@ class Reader:
 
     def _wire_word(self, value: object, words: Iterable[str]) -> object:
         """Return the wire name of a choice, which a Python caller may write in snake_case; other values unchanged."""
-        if self._wire or not isinstance(value, str) or value in words:
+        if self.wire or not isinstance(value, str) or value in words:
             return value
         return wire_name(value) if wire_name(value) in words else value
 

@@ -33,7 +33,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -92,9 +92,6 @@ class Interface:
     in_activity: str
 
 
-#: Names of all terms.
-TERMS = frozenset(each.name for each in fields(Interface)) - {"name"}
-
 #: The default interface of errors.
 PYTHON = Interface(
     name="Python",
@@ -132,14 +129,8 @@ class Remedy:
 
     def text_for(self, interface: Interface) -> str:
         """Return the text in the words of an interface. An unknown field is unchanged: an error must not fail."""
-
-        def word(found: re.Match[str]) -> str:
-            name = found[1]
-            if name in self.values:
-                return str(self.values[name])
-            return str(getattr(interface, name)) if name in TERMS else found[0]
-
-        return _FIELD.sub(word, self.template)
+        words = vars(interface) | dict(self.values)
+        return _FIELD.sub(lambda found: str(words.get(found[1], found[0])), self.template)
 
     def followed_by(self, other: Remedy) -> Remedy:
         """Return a remedy with the sentences of both; the values of `other` must have other names."""

@@ -254,11 +254,6 @@ class OrphansListed(Event, frozen=True, kw_only=True):
     refused: int
 
 
-def client_observer(given: Observer | None) -> Observer:
-    """Return a function that logs each event and passes it to the observer, if one is given."""
-    return log_event if given is None else combine(log_event, given)
-
-
 def combine(*observers: Observer) -> Observer:
     """Return an observer that calls all of these; the first exception of each is logged, and has no other effect."""
     failed: set[int] = set()  # by id: an observer need not be hashable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 import pytest
 from remedy_templates import TEMPLATES, Template, names_command_line_term, templates_in, texts, texts_in
@@ -13,7 +13,6 @@ from weblake.cli.remedies import COMMAND_LINE, in_command_line_terms
 from weblake.credentials import ApiKey, redact_error
 from weblake.errors import (
     PYTHON,
-    TERMS,
     Interface,
     JobEnded,
     LoadIncomplete,
@@ -24,6 +23,8 @@ from weblake.errors import (
     in_terms_of,
 )
 
+#: Names of all terms.
+TERMS = frozenset(each.name for each in fields(Interface)) - {"name"}
 KEPT = Remedy("{allow_partial} publishes what there is; {another_job} starts another job.")
 IN_PYTHON = "allow_partial=True publishes what there is; new=True starts another job."
 TYPED = "--allow-partial publishes what there is; --new starts another job."
@@ -106,7 +107,7 @@ def test_values_are_inserted_unchanged() -> None:
 
 
 def test_an_unknown_field_does_not_hide_the_error() -> None:
-    assert Remedy("{nothing} {name} {land}").text_for(PYTHON) == "{nothing} {name} weblake.land"
+    assert Remedy("{nothing} {land}").text_for(PYTHON) == "{nothing} weblake.land"
 
 
 @pytest.mark.parametrize("change", [{"land": None}, {"unknown": "x"}])

@@ -140,19 +140,13 @@ class TermsOptions:
         float, typer.Option("--fail-ratio", metavar="R", help="Share of the URLs that may fail, 0 to 1.")
     ] = 1.0
     max_credits: MaxCredits = None
-    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Time limit for the whole load.")] = (
+    timeout_s: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Time limit for the whole load.")] = (
         DAY_S
     )
 
     def terms(self) -> Terms:
         """Return the terms for the load."""
-        return Terms(
-            allow_partial=self.allow_partial,
-            missing_ratio=self.missing_ratio,
-            fail_ratio=self.fail_ratio,
-            max_credits=self.max_credits,
-            timeout_s=self.timeout,
-        )
+        return Terms(**vars(self))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -196,8 +196,6 @@ def _command(orphan: Orphan) -> str:
 
 
 def _as_json(found: Unlanded, root: str) -> dict[str, object]:
-    from dataclasses import asdict
-
     shape: dict[str, object] = {
         "orphans": [each.to_dict() | {"next": advice(each, root)} for each in found.orphans],
         "cancelled": [each.to_dict() | {"next": advice(each, root)} for each in found.cancelled],

@@ -22,7 +22,7 @@ from weblake.api.operation import Operation
 from weblake.api.steps import AsyncTransport, Flow, Transport, arun, run
 from weblake.credentials import ApiKey, redact_error
 from weblake.errors import InvalidOption, WeblakeError
-from weblake.events import Observer, client_observer
+from weblake.events import Observer, combine, log_event
 from weblake.http.options import HttpOptions
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
@@ -79,7 +79,7 @@ class _Client(Generic[HttpClientT, TransportT]):
         observer: Observer | None = None,
     ) -> None:
         self.retry = Retry(policy=retry_policy or SINGLE)
-        self.retry.observe = client_observer(observer)
+        self.retry.observe = log_event if observer is None else combine(log_event, observer)
         self._transport = transport
         self._opened: Any = None
         self._lock = threading.Lock()

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import httpx
+
 from weblake.api.steps import Request, Response
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class BoundedBody:
     """Collects the body of one response, up to `Request.max_body` bytes or until `Request.stop_when` is true."""
 
     def __init__(self, raw_headers: Iterable[tuple[bytes, bytes]], request: Request) -> None:
-        self.headers = _headers(raw_headers)
+        self.headers = dict(httpx.Headers([*raw_headers], encoding="latin-1").items())
         self._request = request
         self._data = bytearray()
         self._stopped = False
@@ -102,12 +104,3 @@ def _gzip(encoding: str) -> _Gzip | None:
     if encoding in ("gzip", "x-gzip"):
         return _Gzip()
     raise BodyRefused(f"the body came with Content-Encoding {encoding[:40]!r}, which was not asked for", final=True)
-
-
-def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for name, value in raw:
-        key = name.decode("latin-1").lower()
-        text = value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return headers

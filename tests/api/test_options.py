@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any
+from typing import Any, is_typeddict
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from weblake.api.options import requests
 from weblake.api.options.fields import fields
 from weblake.errors import FixRequest, InvalidOption
 
-REQUESTS = [getattr(requests, name) for name in requests.__all__]
+REQUESTS = [each for each in vars(requests).values() if is_typeddict(each)]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

@@ -15,35 +15,6 @@ from msgspec import Meta
 from weblake.api.options import rules, shapes
 from weblake.api.options.fields import by_wire
 
-__all__ = [
-    "ActivityOptions",
-    "AgentOptions",
-    "AgentRequest",
-    "BatchScrapeOptions",
-    "BatchScrapeRequest",
-    "BrowserFilter",
-    "BrowserOptions",
-    "ChunkQuery",
-    "CrawlOptions",
-    "CrawlParamsPreviewRequest",
-    "CrawlRequest",
-    "ExecuteOptions",
-    "ExecuteRequest",
-    "ExtractOptions",
-    "ExtractRequest",
-    "InteractOptions",
-    "Labels",
-    "MapOptions",
-    "MapRequest",
-    "PageOptions",
-    "ParseOptions",
-    "ScrapeOptions",
-    "ScrapeRequest",
-    "SearchOptions",
-    "SearchRequest",
-    "UsageOptions",
-]
-
 
 class PageOptions(TypedDict, total=False):
     """Options of the scrape of one page, common to scrape, batch, crawl, search and extract."""

@@ -1,17 +1,10 @@
 """The public module `weblake.webhooks`: verify and parse webhook deliveries. The code is in api/webhooks.py."""
 
-from __future__ import annotations
-
-from weblake.api.models import WebhookEvent
-from weblake.api.webhooks import SIGNATURE_HEADER, SignatureMismatch, delivery_key, parse, receive, sign, verify
-
-__all__ = [
-    "SIGNATURE_HEADER",
-    "SignatureMismatch",
-    "WebhookEvent",
-    "delivery_key",
-    "parse",
-    "receive",
-    "sign",
-    "verify",
-]
+from weblake.api.models import WebhookEvent as WebhookEvent
+from weblake.api.webhooks import SIGNATURE_HEADER as SIGNATURE_HEADER
+from weblake.api.webhooks import SignatureMismatch as SignatureMismatch
+from weblake.api.webhooks import delivery_key as delivery_key
+from weblake.api.webhooks import parse as parse
+from weblake.api.webhooks import receive as receive
+from weblake.api.webhooks import sign as sign
+from weblake.api.webhooks import verify as verify

@@ -104,17 +104,19 @@ def start_batch_scrape(
 
 def get_batch_scrape(job_id: str, *, skip: int | None = None, limit: int | None = None) -> Operation[m.JobStatus]:
     """Read one chunk of a batch scrape: at most 10 MB, starting at result number `skip`."""
-    return read("get_batch_scrape", _batch_path(job_id), m.JobStatus.decode, _chunk_query(skip, limit))
+    return read(
+        "get_batch_scrape", f"/v2/batch/scrape/{checked_job(job_id)}", m.JobStatus.decode, _chunk_query(skip, limit)
+    )
 
 
 def cancel_batch_scrape(job_id: str) -> Operation[m.Cancelled]:
     """Cancel a batch scrape; pages that it has scraped remain readable."""
-    return delete("cancel_batch_scrape", _batch_path(job_id), m.Cancelled.decode)
+    return delete("cancel_batch_scrape", f"/v2/batch/scrape/{checked_job(job_id)}", m.Cancelled.decode)
 
 
 def get_batch_scrape_errors(job_id: str) -> Operation[m.JobErrors]:
     """List the pages of a batch scrape that failed or that robots.txt forbids."""
-    return read("get_batch_scrape_errors", f"{_batch_path(job_id)}/errors", m.JobErrors.decode)
+    return read("get_batch_scrape_errors", f"/v2/batch/scrape/{checked_job(job_id)}/errors", m.JobErrors.decode)
 
 
 def start_crawl(
@@ -127,17 +129,17 @@ def start_crawl(
 
 def get_crawl(job_id: str, *, skip: int | None = None, limit: int | None = None) -> Operation[m.JobStatus]:
     """Read one chunk of a crawl: at most 10 MB, starting at result number `skip`."""
-    return read("get_crawl", _crawl_path(job_id), m.JobStatus.decode, _chunk_query(skip, limit))
+    return read("get_crawl", f"/v2/crawl/{checked_job(job_id)}", m.JobStatus.decode, _chunk_query(skip, limit))
 
 
 def cancel_crawl(job_id: str) -> Operation[m.Cancelled]:
     """Cancel a crawl; pages that it has scraped remain readable."""
-    return delete("cancel_crawl", _crawl_path(job_id), m.Cancelled.decode)
+    return delete("cancel_crawl", f"/v2/crawl/{checked_job(job_id)}", m.Cancelled.decode)
 
 
 def get_crawl_errors(job_id: str) -> Operation[m.JobErrors]:
     """List the pages of a crawl that failed or that robots.txt forbids."""
-    return read("get_crawl_errors", f"{_crawl_path(job_id)}/errors", m.JobErrors.decode)
+    return read("get_crawl_errors", f"/v2/crawl/{checked_job(job_id)}/errors", m.JobErrors.decode)
 
 
 def list_active_crawls() -> Operation[m.ActiveCrawls]:
@@ -230,14 +232,6 @@ def queue_status() -> Operation[m.QueueStatus]:
 def concurrency_check() -> Operation[m.ConcurrencyCheck]:
     """Return the team's concurrency limit and how much of it is in use."""
     return read("concurrency_check", "/v2/concurrency-check", m.ConcurrencyCheck.decode)
-
-
-def _batch_path(job_id: str) -> str:
-    return f"/v2/batch/scrape/{checked_job(job_id)}"
-
-
-def _crawl_path(job_id: str) -> str:
-    return f"/v2/crawl/{checked_job(job_id)}"
 
 
 def _chunk_query(skip: int | None, limit: int | None) -> dict[str, object]:

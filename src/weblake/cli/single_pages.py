@@ -116,7 +116,11 @@ def _show_each(client: Client, calls: Sequence[Operation[ScrapeResponse]], as_js
                 failed |= not _call(client, call, pages, as_json)
     except (KeyboardInterrupt, SystemExit) as end:
         # Printed in this block: outside of it the interrupt may be raised again.
-        error = _interrupted_error(pages, len(calls), end)
+        error = Interrupted(
+            f"interrupted; {len(pages)} of {len(calls)} calls had ended.",
+            hint="Give the other URLs or files to the same command. With --to ROOT nothing is paid twice.",
+            exit_code=exit_code_of(end),
+        )
         output.show_error(error, as_json=False)
         if as_json:
             _show_pages([*pages, {"error": error.to_dict()}], len(calls))
@@ -130,31 +134,18 @@ def _show_each(client: Client, calls: Sequence[Operation[ScrapeResponse]], as_js
 def _call(client: Client, call: Operation[ScrapeResponse], pages: list[object], as_json: bool) -> bool:
     """Make one call and add its page, or its error, to `pages`; return whether it was successful."""
     try:
-        pages.append(client.call(call).raw)
+        response = client.call(call)
     except WeblakeError as error:
         pages.append({"error": error.to_dict()})
         output.show_error(error, as_json=False)
         return False
+    pages.append(response.raw)
     if not as_json:
-        _show_document(pages[-1])
+        output.show_text(response.data.markdown or "")
+        if response.data.markdown is None:
+            output.note("The response has no markdown. --json prints all formats; --to ROOT stores them.")
     return True
-
-
-def _interrupted_error(pages: Sequence[object], calls: int, end: BaseException) -> Interrupted:
-    return Interrupted(
-        f"interrupted; {len(pages)} of {calls} calls had ended.",
-        hint="Give the other URLs or files to the same command. With --to ROOT nothing is paid twice.",
-        exit_code=exit_code_of(end),
-    )
 
 
 def _show_pages(pages: Sequence[object], calls: int) -> None:
     output.show_json(pages[0] if calls == 1 else {"loads": pages})
-
-
-def _show_document(raw: object) -> None:
-    data = raw.get("data") if isinstance(raw, dict) else None
-    markdown = data.get("markdown") if isinstance(data, dict) else None
-    output.show_text(markdown if isinstance(markdown, str) else "")
-    if not isinstance(markdown, str):
-        output.note("The response has no markdown. --json prints all formats; --to ROOT stores them.")

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
 import secrets
 import shutil
 import signal
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -190,45 +189,6 @@ class AirflowLab(AirflowRest):
         before = self._triggerer_job() if before is None else before
         self._start("triggerer")
         self.until("a new triggerer", lambda: self._triggerer_job() > before, timeout, self._tails)
-
-    @contextlib.contextmanager
-    def hung_triggerer(self) -> Iterator[None]:
-        """SIGSTOP to the triggerer and all that it started, as on a machine that hangs, and SIGCONT at the end."""
-        pids = self._running.pids("triggerer")
-        for _ in range(20):
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
-            if self._writable():
-                break
-            for pid in pids:  # stopped in the middle of a write, it would stop everybody
-                os.kill(pid, signal.SIGCONT)
-        else:
-            raise AssertionError("the triggerer was in the middle of a write each time it was stopped")
-        try:
-            yield
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
-
-    def start_second_triggerer(self, timeout: float = 240) -> None:
-        """Another triggerer beside the first, ready on return."""
-        before = self._triggerer_job()
-        self._start("triggerer-2", self.components()["triggerer"])
-        self.until("a second triggerer", lambda: self._triggerer_job() > before, timeout, self._tails)
-
-    def end_second_triggerer(self) -> None:
-        """SIGKILL to the second triggerer."""
-        self._running.end("triggerer-2", signal.SIGKILL)
-
-    def _writable(self) -> bool:
-        """Whether anybody can write to the metadata now."""
-        with contextlib.closing(sqlite3.connect(self._database_file, timeout=4, isolation_level=None)) as db:
-            try:
-                db.execute("BEGIN IMMEDIATE")
-                db.execute("ROLLBACK")
-            except sqlite3.OperationalError:
-                return False
-        return True
 
     def _triggerer_job(self) -> int:
         jobs = self.api("GET", "/jobs?job_type=TriggererJob&order_by=-id&limit=1")["jobs"]

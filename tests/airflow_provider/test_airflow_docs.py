@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -45,6 +46,8 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None
     port = str(free_port())
     env = clean_environment()
     env |= {"PATH": f"{PROGRAMS}:{env['PATH']}", "AIRFLOW_HOME": str(tmp_path / "home")}
+    env["TMPDIR"] = str(tmp_path / "scratch")
+    (tmp_path / "scratch").mkdir()
     install, serve = serve.split("\n", 1)
     assert install == "pip install 'weblake[local]'", "it is installed here"
     # The site lies on loopback, as those of the text do not.
@@ -61,6 +64,7 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None
         service.terminate()
         service.wait(30)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert os.listdir(tmp_path / "scratch") == [], "the home of run_example is removed"
     told = json.loads(done.stdout.splitlines()[0])
     assert told["returned"]["crawl"]["stored"] == 3
     assert told["returned"]["crawl"]["load_id"] in done.stdout.partition("\n")[2], "`weblake loads` lists it"

@@ -176,22 +176,3 @@ def test_memory_is_refused_in_a_process_of_the_task(monkeypatch: pytest.MonkeyPa
                 use(place)
             assert "s3://" in str(caught.value.hint)
             assert "dag.test()" in str(caught.value.hint)
-
-
-def test_an_unknown_key_of_a_connection_is_named(
-    connected: str, weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeUsageOperator
-
-    with weblake_connection.client() as client:
-        client.scrape(site.pages(1)[0])
-
-    def unknown(*args: object, **kwargs: object) -> None:
-        raise PermissionError("The AWS Access Key Id you provided does not exist in our records.")
-
-    monkeypatch.setattr("s3fs.core.S3FileSystem._call_s3", unknown)
-    with pytest.raises(StorageRefused) as caught:
-        WeblakeUsageOperator(task_id="usage", to=connected).execute({})
-    told = str(caught.value)
-    assert "does not know this key, or its secret or token is wrong: correct it in the connection of this path" in told
-    assert f"`to` is {connected}" in told

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from airflow.sdk import Asset
-from airflow.sdk.execution_time.context import AssetStateStoreAccessor, AssetStateStoreAccessors
 from async_jobs import land, run_in_loop, start, status_of, until
 from catalogue import proves
 from event_triggerer import POLL_S, Supervisor, batches, count_calls, one_watcher, supervisor, triggerer, wait_for_polls
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers import events
-from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
+from airflow_provider_weblake.triggers.events import WeblakeUsagePeriodTrigger
 from weblake.testing import WeblakeService
 
 __all__ = ["supervisor"]
@@ -162,19 +159,6 @@ def test_one_trigger_for_two_assets_keeps_its_state_with_both(
     run_in_loop(story)
 
 
-def test_the_accessor_s_async_interface_is_the_one_that_is_used() -> None:
-    """An upgrade that renames what `_stores` looks into would otherwise only be noticed with two assets."""
-    for name, parameters in (("aget", ["self", "key", "default"]), ("aset", ["self", "key", "value"])):
-        for kind in (AssetStateStoreAccessor, AssetStateStoreAccessors):
-            method = getattr(kind, name)
-            assert inspect.iscoroutinefunction(method)
-            assert list(inspect.signature(method).parameters) == parameters
-    both = AssetStateStoreAccessors([Asset(name="a"), Asset(name="b")])
-    trigger = WeblakeJobsCompletedTrigger()
-    trigger.asset_state_store = both
-    assert trigger._stores() == [AssetStateStoreAccessor(name="a"), AssetStateStoreAccessor(name="b")]
-
-
 @proves(
     "H26",
     at="airflow_provider/src/airflow_provider_weblake/triggers/events.py",
@@ -253,24 +237,5 @@ def test_a_new_watcher_records_or_fires_the_newest_closed_period(
         assert periods in ([], [noted[:7]])
         if fire_latest:
             assert running.fired[0][1]["total"] > 0
-
-    run_in_loop(story)
-
-
-def test_a_period_also_closes_by_the_clock_without_a_later_one(
-    weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Later(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> datetime:
-            return datetime.now(tz) + timedelta(days=32)
-
-    async def story() -> None:
-        await land(weblake_service, f"{site.url}/page/1")
-        async with one_watcher(supervisor, usage(), "usage") as running:
-            assert running.fired == []
-            monkeypatch.setattr(events, "datetime", Later)
-            await until(lambda: running.fired, watched=running)
-        assert [event["total"] for _, event in running.fired] == [1]
 
     run_in_loop(story)

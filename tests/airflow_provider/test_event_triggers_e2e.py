@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from airflow_lab import AirflowLab
 from gated_site import GatedSite
-from lab_resources import free_port
+from test_webhook_receiver import receiver
 
 import weblake
 from weblake_service.config import ServiceConfig
@@ -148,20 +145,11 @@ def landed_rows(bench: Bench, jobs: set[str]) -> list[tuple[str, int]]:
 
 def test_a_webhook_of_the_service_runs_the_dag_that_lands_the_job_once(bench: Bench, site: GatedSite) -> None:
     """Through the receiver of the how-to."""
-    lab, port = bench.lab, free_port()
-    hook = {"url": f"http://127.0.0.1:{port}", "events": ["started", "page", "completed"]}
-    login = {"AIRFLOW_USERNAME": "admin", "AIRFLOW_PASSWORD": "admin"}
-    receiver = subprocess.Popen(
-        [sys.executable, str(DOCS / "webhook_receiver.py"), "airflow", lab.url, str(port)],
-        env={**os.environ, **login, "WEBHOOK_SECRET": bench.secret},
-    )
-    try:
-        # The service sends what the receiver does not take yet, or Airflow not in time, again a minute later.
+    lab, login = bench.lab, {"AIRFLOW_USERNAME": "admin", "AIRFLOW_PASSWORD": "admin"}
+    with receiver("airflow", lab.url, bench.secret, **login) as url:
+        hook = {"url": url, "events": ["started", "page", "completed"]}
         sizes = {bench.batch(site.pages(3), webhook=hook): 3, bench.batch(site.pages(1, first=7), webhook=hook): 1}
         lab.until("both jobs to be landed", lambda: len(landed_rows(bench, {*sizes})) == 2, why=bench.runs)
-    finally:
-        receiver.terminate()
-        receiver.wait(120)
     lab.until("the DAG to have remembered", lambda: lab.api("GET", "/variables")["variables"], why=bench.runs)
     assert landed_rows(bench, {*sizes}) == sorted(sizes.items())
     event = bench.events(BATCHES)[0]

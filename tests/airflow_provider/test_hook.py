@@ -102,16 +102,6 @@ def test_a_connection_survives_airflows_own_uri_form(monkeypatch: pytest.MonkeyP
             ["'wl'", "extra field `ca_bundle` cannot be used: /no/such.pem", "PEM file"],
         ),
         (
-            {"host": "h", "password": "test-key", "extra": {"client_key": "/no/such.pem"}},
-            InvalidOption,
-            ["extra field `client_key` is given without `client_certificate`"],
-        ),
-        (
-            {"host": "h", "password": "test-key", "extra": {"proxy": "socks5://h"}},
-            InvalidOption,
-            ["extra field `proxy`", "socks5"],
-        ),
-        (
             {"host": "h", "password": "test-key", "extra": {"proxy": 3128}},
             InvalidOption,
             ["extra field `proxy`", "text"],

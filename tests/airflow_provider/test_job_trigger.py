@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
@@ -16,15 +12,11 @@ from async_jobs import connect, count_requests, start, status_of, trigger, until
 from catalogue import proves
 from gated_site import GatedSite
 from job_trigger_runner import STATUS, UNKNOWN_JOB, Runner, fire, run
-from lab_resources import free_port
 
-from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.triggers import weblake as triggers
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake.api import steps
 from weblake.testing import WeblakeService
-from weblake_service.config import ServiceConfig
-from weblake_service.server import LocalService
 
 
 @pytest.mark.smoke
@@ -177,89 +169,6 @@ def test_a_connection_that_the_secrets_backend_denies_is_reported_by_a_worker(
     told = capfd.readouterr().out
     assert "cannot be asked about: PermissionError" in told
     assert "test-secret" not in told
-
-
-def test_a_trigger_is_stopped_although_its_client_cannot_be_closed(
-    weblake_connection: WeblakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entered = asyncio.Event()
-
-    @asynccontextmanager
-    async def broken(conn_id: str) -> AsyncIterator[object]:
-        try:
-            entered.set()
-            yield SimpleNamespace(run=lambda flow: asyncio.Event().wait(), retry=None)
-        finally:
-            raise OSError("closed twice")
-
-    monkeypatch.setattr(triggers, "shared_client", broken)
-    monkeypatch.setattr(triggers.orchestration, "wait", lambda *given, **options: None)
-
-    async def story(runner: Runner) -> None:
-        task = runner.start(trigger(UNKNOWN_JOB, cancel_on_kill=False))
-        await entered.wait()
-        task.cancel()
-        assert await asyncio.wait([task], timeout=30) == ({task}, set())
-        assert task.cancelled()
-        assert not runner.fired
-
-    run(story)
-
-
-def test_an_unreadable_connection_is_read_less_often(weblake_connection: WeblakeService) -> None:
-    async def story(runner: Runner) -> None:
-        began = time.monotonic()
-        event = await fire(runner, UNKNOWN_JOB, weblake_conn_id="nobody_knows", poll_interval=0.1, reconnect_s=1.5)
-        assert (event["status"], time.monotonic() - began >= 1.5) == ("unknown", True)
-
-    run(story)
-
-
-def test_a_service_that_is_down_for_a_while_is_waited_for(
-    site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    port = free_port()
-    first = LocalService(tmp_path / "jobs.db", port=port, config=ServiceConfig(testing=True))
-    first.start()
-    again = LocalService(tmp_path / "jobs.db", port=port, keys=first.key)
-    connect(monkeypatch, first.url, first.key)
-
-    async def story(runner: Runner) -> None:
-        job_id = await start(WeblakeService(first), *site.held(1))
-        task = runner.start(trigger(job_id))
-        await until(lambda: count_requests(WeblakeService(first), "GET", job_id))
-        await asyncio.to_thread(first.stop)
-        async with shared_client("weblake_default") as client:
-            # As after an outage with thousands of waiting jobs: there are no retries left in the client.
-            while client.retry.budget.take():
-                pass
-        await polls_refused(port, task)
-        site.release()
-        again.start()
-        await task
-        assert runner.fired[0].payload["status"] == "completed"
-
-    try:
-        run(story)
-    finally:
-        first.stop()
-        again.stop()
-
-
-async def polls_refused(port: int, task: asyncio.Task[None]) -> None:
-    """Waits until three polls have met a closed port, seen by a listener that hangs up."""
-    met = 0
-
-    def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal met
-        met += 1
-        writer.transport.abort()
-
-    server = await asyncio.start_server(hang_up, "127.0.0.1", port)
-    await until(lambda: met >= 3)
-    server.close()
-    await server.wait_closed()
-    assert not task.done()
 
 
 def test_the_serialised_trigger_is_json_without_secrets(weblake_connection: WeblakeService) -> None:

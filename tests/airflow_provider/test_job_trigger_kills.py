@@ -47,12 +47,27 @@ def test_o4_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
     run(story)
 
 
-def test_o4_without_a_reason_from_airflow_nothing_is_cancelled(
-    weblake_connection: WeblakeService, site: GatedSite, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (ConnectionResetError("the supervisor is gone"), "Airflow does not say why"),
+        ("deferred", "its task is deferred"),  # another triggerer has taken it over
+    ],
+    ids=["no answer", "elsewhere"],
+)
+@proves(
+    "O4",
+    at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
+    line="if state in ACTIVE_STATES:",
+    becomes="if False:",
+    case="elsewhere",
+)
+def test_o4_unless_airflow_says_that_the_task_has_ended_nothing_is_cancelled(
+    weblake_connection: WeblakeService, site: GatedSite, capfd: pytest.CaptureFixture[str], state: object, told: str
 ) -> None:
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.held(1))
-        runner.state = ConnectionResetError("the supervisor is gone")
+        runner.state = state
         task = runner.start(trigger(job_id, cancel_on_kill=True))
         await until(lambda: count_requests(weblake_connection, "GET", job_id))
         task.cancel(USER_CANCEL)
@@ -61,11 +76,12 @@ def test_o4_without_a_reason_from_airflow_nothing_is_cancelled(
         assert await status_of(weblake_connection, job_id) == "scraping"
 
     run(story)
-    assert "Airflow does not say why" in capfd.readouterr().out
+    assert told in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("cancel_on_kill", [True, False])
-@pytest.mark.parametrize("state", ["failed", "success", None, "queued"])
+@pytest.mark.parametrize(
+    ("state", "cancel_on_kill"), [("failed", True), ("success", True), (None, True), ("failed", False)]
+)
 @proves(
     "O3",
     at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",

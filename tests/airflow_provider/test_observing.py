@@ -156,24 +156,3 @@ def test_a_waiting_task_logs_its_state_at_each_change(
         assert re.search(each, line), said
     assert len([line for line in said if "completed 12 of 500" in line]) == 1, said
     assert "is completed: completed 2 of 2, 2 credits" in said[-1]
-
-
-def test_a_start_without_an_answer_is_logged_while_it_is_looked_up(
-    run_dag: Run,
-    weblake_connection: WeblakeService,
-    site: GatedSite,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-
-    weblake_connection.faults(
-        {"match": {"method": "POST", "path": "/v2/batch/scrape$"}, "effect": {"drop_after": True}}
-    )
-    run = run_one(
-        run_dag,
-        lambda: WeblakeBatchScrapeOperator(task_id="land", urls=site.pages(1), to=str(tmp_path), deferrable=False),
-    )
-    assert run.state == "success"
-    logs = task_logs(capfd)
-    assert logs.index("got no answer. weblake looks up") < logs.index("Landed: ")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-from dag_runs import Run, returned, run_one, task_logs
+from dag_runs import Run, returned, run_one
 
 from weblake.testing import WeblakeService
 
@@ -56,24 +55,3 @@ def test_mapped_files_land_each_as_a_load(run_dag: Run, weblake_connection: Webl
     ]
     assert [row[5] for row in found] == [one["job_id"] for one in receipts]
     assert paid(weblake_connection) == (3, 4)
-
-
-def test_an_unusable_file_is_reported_and_not_retried(
-    run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
-
-    run = run_one(
-        run_dag,
-        lambda: WeblakeParseOperator(
-            task_id="land",
-            file=str(DOCUMENTS / "encrypted.pdf"),
-            to=str(tmp_path / "lake"),
-            retries=3,
-            retry_delay=timedelta(0),
-        ),
-    )
-    assert run.state == "failed"
-    assert "protected with a password" in task_logs(capfd)
-    assert not list((tmp_path / "lake").glob("documents/**/*.parquet"))
-    assert weblake_connection.counts()["parse_started"] == 1

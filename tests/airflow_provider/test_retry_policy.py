@@ -41,6 +41,13 @@ def caused_by(service: WeblakeService, effect: dict[str, object]) -> WeblakeErro
     return caught.value
 
 
+@proves(
+    "3.4",
+    at="airflow_provider/src/airflow_provider_weblake/retry_policy.py",
+    line='return RetryDecision(RetryAction.FAIL, reason=f"{_name(error)}: a retry would end the same way")',
+    becomes="return RetryDecision(RetryAction.DEFAULT)",
+    case="402",
+)
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 409, 410, 422])
 def test_a_refusal_ends_the_retries_and_the_reason_has_its_number(weblake_service: WeblakeService, status: int) -> None:
     decision = decide(caused_by(weblake_service, {"status": status}))

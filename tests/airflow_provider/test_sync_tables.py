@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 from dag_runs import Run, returned, run_one, task_logs
+from test_airflow_storage import connected as connected  # the fixture
 from test_report_operators import events
 
 import weblake
@@ -23,8 +23,6 @@ from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, Loopback
 
 if TYPE_CHECKING:
     from gated_site import GatedSite
-
-HOOK = "airflow.providers.apache.iceberg.hooks.iceberg"
 
 
 @pytest.fixture
@@ -141,7 +139,6 @@ def test_a_dataset_without_tables_is_left_alone(
     assert "WeblakeTableSyncOperator" not in task_logs(capfd)
 
 
-@pytest.mark.parametrize("with_hook", [True, False])
 def test_a_catalog_that_is_down_fails_no_landing_and_shows_no_secret(
     run_dag: Run,
     root: Path,
@@ -150,15 +147,12 @@ def test_a_catalog_that_is_down_fails_no_landing_and_shows_no_secret(
     canary: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    with_hook: bool,
 ) -> None:
     """The catalog says what it was asked with, as a careless one does."""
     from airflow.models.renderedtifields import RenderedTaskInstanceFields
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    if not with_hook:
-        monkeypatch.setitem(sys.modules, HOOK, None)
     add_iceberg(root, tmp_path)
 
     def tells(request: LoopbackRequest) -> LoopbackResponse:
@@ -232,45 +226,21 @@ def test_a_catalog_that_never_responds_holds_a_landing_for_some_time_only(
     assert told["tables_error"] == "The sync has not ended within 0 seconds."
 
 
-def test_a_missing_package_is_named(airflow_db: None, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow_provider_weblake import table_sync
-
-    monkeypatch.setitem(sys.modules, "deltalake", None)
-    told = table_sync.sync_after_landing(str(root))
-    assert told["tables_error"] == "A Delta Lake table needs deltalake. pip install 'weblake[delta]'"
-
-
-def rest_catalog(request: LoopbackRequest) -> LoopbackResponse:
-    """A REST catalog as far as its configuration."""
-    if request.path.endswith("/oauth/tokens"):
-        body: dict[str, object] = {"access_token": "t", "token_type": "bearer", "expires_in": 3600}
-    else:
-        body = {"defaults": {}, "overrides": {"prefix": "lake"}}
-    return LoopbackResponse(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
-
-
 def test_a_connection_has_the_properties_of_a_catalog(
     airflow_db: None, canary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With Airflow's hook for catalogs and without it."""
     from airflow_provider_weblake.table_sync import catalog_settings, error_text
 
     extra = {"warehouse": "lake", "rest.sigv4-enabled": False, "nested": {"client_secret": f"{canary}-nested"}}
-    with LoopbackServer(rest_catalog) as server:
-        fields = {"host": f"{server.url}/", "login": "client", "password": canary, "extra": extra}
-        conn_id = connect(monkeypatch, conn_type="iceberg", **fields)
-        with_hook = catalog_settings(conn_id)
-        monkeypatch.setitem(sys.modules, HOOK, None)
-        without = catalog_settings(conn_id)
-    assert without == {
+    fields = {"host": "https://lake.example.com/", "login": "client", "password": canary, "extra": extra}
+    assert catalog_settings(connect(monkeypatch, conn_type="iceberg", **fields)) == {
         "type": "rest",
-        "uri": server.url,
+        "uri": "https://lake.example.com",
         "credential": f"client:{canary}",
         "warehouse": "lake",
         "rest.sigv4-enabled": "False",
         "nested": {"client_secret": f"{canary}-nested"},
     }
-    assert with_hook == without | {"prefix": "lake"}
     assert error_text(ValueError(f"{canary} client:{canary} {canary}-nested")).count(canary) == 0
 
     database = f"postgresql://user:{canary}-db@db.example.com/catalog"
@@ -319,6 +289,11 @@ def test_a_secret_that_contains_urls_is_masked_as_a_whole_and_in_parts(
     for text in (value, canary if name != "credential" else f"colon:{canary}"):
         assert canary not in error_text(ValueError(f"denied: {text}"))
     assert storage_settings("gs://bucket/lake") == {}
+
+
+def land(service: WeblakeService, site: GatedSite, root: Any, number: int) -> str:
+    with service.client() as client:
+        return weblake.land_batch([f"{site.url}/page/{number}"], to=root, client=client).load_id
 
 
 def test_the_sync_operator_syncs_what_it_can_and_retries_the_rest(
@@ -372,3 +347,54 @@ def test_a_table_that_cannot_be_used_is_retried_as_the_task_is_configured() -> N
     policy = TableSyncRetryPolicy.deserialize(TableSyncRetryPolicy().serialize())
     assert policy.evaluate(StorageRefused("down"), 1, 3) == RetryDecision.default()
     assert policy.evaluate(AskPerson("who"), 1, 3) == WeblakeRetryPolicy().evaluate(AskPerson("who"), 1, 3)
+
+
+@pytest.mark.system
+def test_the_sync_reaches_a_bucket_through_the_connection_of_the_root(
+    run_dag: Run,
+    weblake_service: WeblakeService,
+    site: GatedSite,
+    connected: str,
+    s3_endpoint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeTableSyncOperator
+    from airflow_provider_weblake.storage import root_path
+    from airflow_provider_weblake.table_sync import catalog_settings, storage_settings
+
+    root = root_path(connected)
+    load_id = land(weblake_service, site, root, 1)
+    extra = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    connection = {"conn_type": "iceberg", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_CATALOG", json.dumps(connection))
+    options = {**storage_settings(root), **catalog_settings("catalog")}
+    tables.add(root, "delta", table_options=options)
+    tables.add(root, "iceberg", catalog="lake", identifier="web.documents", table_options=options)
+
+    def make() -> Any:
+        return WeblakeTableSyncOperator(task_id="sync", to=connected, catalog_conn_id="catalog")
+
+    run = run_one(run_dag, make)
+    assert run.state == "success"
+    told = returned(run, "sync")["tables"]
+    assert [(each["format"], each["added"], each["load_ids"]) for each in told] == [
+        ("delta", 1, [load_id]),
+        ("iceberg", 1, [load_id]),
+    ]
+
+
+def test_a_dataset_without_tables_is_an_error_with_a_remedy(
+    run_dag: Run, weblake_service: WeblakeService, site: GatedSite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeTableSyncOperator
+
+    land(weblake_service, site, tmp_path / "lake", 1)
+    for wrong in ({}, {"catalog_conn_id": "nowhere"}):
+        run = run_one(
+            run_dag, lambda wrong=wrong: WeblakeTableSyncOperator(task_id="s", to=str(tmp_path / "lake"), **wrong)
+        )
+        assert run.state == "failed"
+    text = task_logs(capfd)
+    assert "has no Delta Lake or Iceberg table. Add one with weblake.tables.add." in text
+    assert "There is no Airflow connection 'nowhere'" in text

@@ -53,6 +53,7 @@ def receiver(interface: str, url: str, secret: str, **env: str) -> Any:
     return answering(command, port, WEBHOOK_SECRET=secret, **env)
 
 
+@pytest.mark.system
 def test_a_webhook_of_the_service_is_a_materialization_in_dagster(tmp_path: Path, site: GatedSite) -> None:
     """With a real webserver of Dagster."""
     secret, port, home = secrets.token_hex(16), free_port(), str(tmp_path)

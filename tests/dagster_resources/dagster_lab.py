@@ -160,31 +160,14 @@ class DagsterLab(DagsterApi):
         assert found is not None
         return found
 
-    def kill_run(self, run_id: str, *, steps: bool = True) -> set[int]:
-        """SIGKILL to the run worker and all it started, as a lost machine does; returns who was killed.
-
-        :param steps: False kills the worker only, as a lack of memory does: its steps live on without it.
-        """
+    def kill_run(self, run_id: str) -> None:
+        """SIGKILL to the run worker and all it started, as a lost machine does."""
         worker = self.wait_worker(run_id)
-        victims = {worker, *descendants(worker), *self.step_pids(run_id).values()} if steps else {worker}
+        victims = {worker, *descendants(worker), *self.step_pids(run_id).values()}
         for pid in (worker, *victims - {worker}):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.until(f"the end of {victims}", lambda: not any(map(is_alive, victims)), timeout=120)
-        return victims
-
-    def evict_run(self, run_id: str) -> int:
-        """SIGTERM to the run worker only, as an eviction does; returns its process, which may live on for a while."""
-        worker = self.wait_worker(run_id)
-        os.kill(worker, signal.SIGTERM)
-        return worker
-
-    def backdate_run(self, run_id: str, seconds: float) -> None:
-        """Moves the start of a run into the past, beyond a `dagster/max_runtime` that its retry does not reach."""
-        change = "update runs set start_time = start_time - ? where run_id = ? and start_time is not null"
-        with contextlib.closing(sqlite3.connect(self.home / "history" / "runs.db", timeout=60)) as database, database:
-            changed = database.execute(change, (seconds, run_id)).rowcount
-        assert changed == 1, f"run {run_id} has not started"
 
     def _living(self, events: Iterable[Mapping[str, Any]]) -> dict[str | None, int]:
         said = {event["stepKey"]: int(event["metadata"]["pid"]) for event in events}

@@ -7,14 +7,11 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
-import duckdb
-import pandas as pd
 import pytest
 from gated_site import GatedSite
 from project_shell import environment
@@ -27,12 +24,10 @@ pytestmark = pytest.mark.system
 
 PROJECT = Path(dagster_weblake.__file__).parent / "example_project"
 AT_THE_ROOT = Path(__file__).parents[2] / "example_dags" / "dagster_project"
-SITE_RUN = ("site_pages", "watch_list", "watched_pages", "page_report")
 #: What every service can do, and what takes one with a browser.
-PLAIN = {*SITE_RUN, "sites", "site_documents", "site_documents_job", "usage", "activity"}
+PLAIN = {"site_pages", "watch_list", "watched_pages", "page_report", "sites", "site_documents", "site_documents_job"}
+PLAIN |= {"usage", "activity"}
 ALL = PLAIN | {"page_pictures", "page_visit"}
-QUIET = {"telemetry": {"enabled": False}}
-Run = Callable[..., dg.ExecuteInProcessResult]
 
 
 @pytest.fixture
@@ -54,36 +49,6 @@ def settings(
 def definitions(settings: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> dg.Definitions:
     monkeypatch.syspath_prepend(str(PROJECT))
     return dg.load_from_defs_folder(path_within_project=PROJECT)
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    (tmp_path / "home").mkdir()
-    with dg.DagsterInstance.local_temp(str(tmp_path / "home"), overrides=QUIET) as made:
-        yield made
-
-
-@pytest.fixture
-def run(definitions: dg.Definitions, instance: dg.DagsterInstance) -> Run:
-    def run(*assets: str, partition: str | None = None, **kwargs: Any) -> dg.ExecuteInProcessResult:
-        return definitions.resolve_implicit_global_asset_job_def().execute_in_process(
-            instance=instance,
-            asset_selection=[dg.AssetKey(name) for name in assets],
-            partition_key=partition,
-            **kwargs,
-        )
-
-    return run
-
-
-def rows(settings: Mapping[str, str], sql: str, table: str = "documents") -> list[Any]:
-    with duckdb.connect() as database:
-        return database.execute(sql, [f"{settings['WEBLAKE_ROOT']}/{table}/**/*.parquet"]).fetchall()
-
-
-def passed(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
-    found = result.get_asset_check_evaluations()
-    return {f"{each.asset_key.to_user_string()}:{each.check_name}": each.passed for each in found}
 
 
 def test_the_example_project_has_assets_checks_schedules_and_sensors(
@@ -117,27 +82,6 @@ def test_the_example_project_has_assets_checks_schedules_and_sensors(
     assert request.partition_key == "2026-10-01"
     dg.Definitions.validate_loadable(definitions)
     assert weblake_service.requests() == []
-
-
-def test_from_the_crawl_to_the_report(
-    run: Run, settings: Mapping[str, str], site: GatedSite, weblake_service: WeblakeService
-) -> None:
-    result = run(*SITE_RUN)
-    assert result.success
-    urls = sorted([f"{site.url}/", *site.pages(5)])
-    listed = result.output_for_node("watch_list")
-    assert list(listed["url"]) == urls
-    report: pd.DataFrame = result.output_for_node("page_report")
-    assert sorted(report["url"]) == urls
-    home = report.set_index("url").loc[f"{site.url}/"]
-    assert home["links"] == 5, "the batch read more of a page than the crawl"
-    assert (report["words"] > 0).all()
-    kinds = rows(settings, "SELECT job_kind, count(*), count(html) FROM read_parquet(?) GROUP BY ALL ORDER BY ALL")
-    assert kinds == [("batch_scrape", 6, 6), ("crawl", 6, 0)]
-    checks = passed(result)
-    assert set(checks.values()) == {True}
-    assert {"site_pages:credits_under_budget", "watched_pages:receipt_matches_files"} <= set(checks)
-    assert weblake_service.counts() == {"batch_scrape_started": 1, "crawl_started": 1, "pages_billed": 12}
 
 
 def start(tmp_path: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -176,23 +120,6 @@ def test_a_run_prints_one_object_and_leaves_neither_home_nor_key(tmp_path: Path,
     }
     assert os.listdir(tmp_path / "scratch") == []
     assert key not in done.stdout + done.stderr
-
-
-def test_a_failed_run_has_exit_code_1_and_no_later_step(tmp_path: Path, site: GatedSite) -> None:
-    with LocalService(keys="test-key") as service:
-        service.faults({"match": {"method": "POST", "path": "/v2/crawl$"}, "effect": {"status": 402}})
-        done = start(
-            tmp_path,
-            WEBLAKE_BASE_URL=service.url,
-            WEBLAKE_API_KEY="test-key",
-            WEBLAKE_ROOT=str(tmp_path / "lake"),
-            EXAMPLE_SITE=f"{site.url}/",
-        )
-        assert service.counts().get("batch_scrape_started", 0) == 0
-    assert done.returncode == 1, done.stderr[-2000:]
-    told = json.loads(done.stdout)
-    assert (told["state"], told["failed"]) == ("failure", ["site_pages"])
-    assert "site_pages: " in done.stderr.splitlines()[-1]
 
 
 def test_a_missing_variable_is_a_usage_error(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from remedy_templates import TEMPLATES, Template, names_command_line_term
 
 import dagster_weblake
-from dagster_weblake.remedies import DAGSTER
+from dagster_weblake.failures import DAGSTER
 from weblake.orchestration import Interface
 from weblake.testing import WeblakeService, WeblakeSite
 

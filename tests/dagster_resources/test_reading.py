@@ -189,31 +189,6 @@ def test_partitions_come_as_one_table(instance: dg.DagsterInstance, lake: Lake) 
     assert seen[2].num_rows == 4
 
 
-@pytest.mark.system
-def test_a_window_of_days_is_read_for_a_month(instance: dg.DagsterInstance, lake: Lake) -> None:
-    days = dg.DailyPartitionsDefinition("2026-10-30", end_date="2026-11-04")
-    months = dg.MonthlyPartitionsDefinition("2026-10-01", end_offset=1)
-    told: list[dict[str, object]] = []
-    docs = docs_of(lake, told, partitions_def=days)
-    for partition in ("2026-10-31", "2026-11-01", "2026-11-02"):
-        run(instance, lake.root, docs, partition_key=partition)
-    seen: list[pa.Table] = []
-
-    def below(**more: object) -> dg.AssetsDefinition:
-        mapping = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
-        return reader(pa.Table, seen, partitions_def=months, metadata=more, partition_mapping=mapping)
-
-    text, data = failure(instance, lake.root, docs, below(), partition_key="2026-11-01", selection=["below"])
-    assert "Asset docs was never materialized for 2026-11-03" in text
-    assert "allow_missing_partitions" in text
-    assert data.metadata["weblake/error"].value == "AskPerson"
-    assert "2026-11-01" not in text
-    allowed = below(allow_missing_partitions=True)
-    result = run(instance, lake.root, docs, allowed, partition_key="2026-11-01", selection=["below"])
-    assert sorted(set(seen[0]["load_id"].to_pylist())) == sorted(str(each["weblake/load_id"]) for each in told[1:])
-    assert any("Left out" in event.message for event in instance.all_logs(result.run_id))
-
-
 def usage_asset(name: str, metadata: dict[str, object], **how: Any) -> dg.AssetsDefinition:
     @dg.asset(name=name, metadata=metadata, **how)
     def usage() -> dg.MaterializeResult[Any]:

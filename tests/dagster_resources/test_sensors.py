@@ -15,12 +15,11 @@ from in_process import Bench
 from sensor_bench import Tick, Ticker, counted, ended, start, until
 
 from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets
-from dagster_weblake.progress import Progress
 from dagster_weblake.sensors import collect, job_events
 from dagster_weblake.sensors.job_events import FollowedJobs, read_new
 from weblake import orchestration
 from weblake.errors import InvalidOption
-from weblake.events import Event, StatusPolled
+from weblake.events import Event, ProgressLog, StatusPolled
 
 pytestmark = pytest.mark.system
 
@@ -87,7 +86,7 @@ def test_a_run_that_starts_and_lands_is_the_only_one_that_fails(bench: Bench, si
         requested.extend(ticker.tick().requests)
 
     with pytest.MonkeyPatch.context() as watched:
-        watched.setattr(Progress, "__call__", lambda _, event: end() if isinstance(event, StatusPolled) else None)
+        watched.setattr(ProgressLog, "__call__", lambda _, event: end() if isinstance(event, StatusPolled) else None)
         run = bench.run(docs)
         assert not run.success
         assert requested == []  # its run was about to find out
@@ -116,7 +115,7 @@ def test_a_job_is_left_to_the_run_that_waits_for_it(bench: Bench, site: GatedSit
             ticks.append(ticker.tick())
 
     with pytest.MonkeyPatch.context() as watched:
-        watched.setattr(Progress, "__call__", lambda _, event: look(event))
+        watched.setattr(ProgressLog, "__call__", lambda _, event: look(event))
         assert bench.run(docs).success
     assert [(tick.requests, tick.said) for tick in ticks] == [([], "1 job is pending.")]
     assert ticker.tick().said == "No jobs are pending."
@@ -154,21 +153,21 @@ def test_each_partition_is_collected_as_that_partition(bench: Bench, site: Gated
     becomes="elif False:",
 )
 @pytest.mark.system
-def test_hundreds_of_jobs_are_polled_within_bounds(
+def test_more_jobs_than_a_tick_polls_are_polled_within_bounds(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect, "POLLS_PER_TICK", 70)
+    monkeypatch.setattr(collect, "POLLS_PER_TICK", 40)
     docs = waiting([f"{site.url}/"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
-    quick = [start(bench.service, [f"{site.url}/page/{number}"]) for number in range(23)]
+    quick = [start(bench.service, [f"{site.url}/page/{number}"]) for number in range(10)]
     ended(bench.service, *quick)
     held = site.held(1)
-    running = [start(bench.service, held) for _ in range(207)]
+    running = [start(bench.service, held) for _ in range(120)]
     # The last ones in the line are over.
     jobs = {job_id: report_started(bench, job_id) for job_id in (*running, *quick)}
     early = {str(key) for _ in range(5) for key in ticker.tick().keys}
     assert early == {jobs[job_id] for job_id in quick}  # those that run have stood behind them
-    assert counted(ticker.cursor, "pending") == 230
+    assert counted(ticker.cursor, "pending") == 130
     site.release()
     ended(bench.service, *jobs)
     seen = set(early)
@@ -240,9 +239,7 @@ def test_o7_a_busy_service_is_not_asked_before_the_time_that_it_names(
     becomes="LOOK_BACK_S = 0.0",
     case="{{{",
 )
-@pytest.mark.parametrize(
-    "cursor", ["{{{", "[]", "{}", '{"pending": {"docs_job": ["x"]}}', f'{{"ask_after": 1{"0" * 400}}}']
-)
+@pytest.mark.parametrize("cursor", ["{{{", '{"pending": {"docs_job": ["x"]}}', f'{{"ask_after": 1{"0" * 400}}}'])
 def test_a_lost_cursor_loses_no_job_and_repeats_none(bench: Bench, site: GatedSite, cursor: str) -> None:
     docs = waiting([f"{site.url}/page/1"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 
 from weblake.errors import in_terms_of
@@ -27,12 +25,3 @@ AIRFLOW = Interface(
 
 #: A context manager, or a decorator, in which errors of the core are worded for Airflow.
 in_airflow_terms = partial(in_terms_of, AIRFLOW)
-
-
-def in_terms_of_task(operator: object) -> AbstractContextManager[None]:
-    """Return the same for the errors of a task, whose `to` may be a path that names a connection."""
-    to = getattr(operator, "to", None)
-    if to is None:
-        return in_airflow_terms()
-    named = f"the connection of this path (`to` is {to}), or in the worker's environment"
-    return in_terms_of(replace(AIRFLOW, storage_keys=named))

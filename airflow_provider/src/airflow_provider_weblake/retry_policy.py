@@ -20,7 +20,7 @@ from airflow_provider_weblake.features import (
     RetryDecision,
     RetryPolicy,
 )
-from airflow_provider_weblake.remedies import in_terms_of_task
+from airflow_provider_weblake.remedies import in_airflow_terms
 from weblake import orchestration
 from weblake.errors import (
     AskPerson,
@@ -122,7 +122,7 @@ def policy_applied(method: M) -> M:
         since: float | None = kwargs.get("paused_since")
         while True:
             try:
-                with in_terms_of_task(operator):
+                with in_airflow_terms():
                     return method(operator, context, *args, **kwargs)
             except AirflowFailException:
                 raise

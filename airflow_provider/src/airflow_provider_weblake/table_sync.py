@@ -10,7 +10,6 @@ import contextvars
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,11 +19,9 @@ from airflow.sdk.log import mask_secret
 from airflow_provider_weblake.features import AirflowTaskTimeout, conn_id_of, redact
 from airflow_provider_weblake.storage import LakePath, connection_of, root_path
 from weblake import orchestration
-from weblake.errors import DeadlineExceeded, StorageRefused, WeblakeError
+from weblake.errors import DeadlineExceeded, WeblakeError
 
 if TYPE_CHECKING:
-    from airflow.sdk import Connection
-
     from weblake.tables import RegisteredTable, SyncResult
 
 T = TypeVar("T")
@@ -141,24 +138,24 @@ def storage_settings(root: object) -> Settings:
 
 
 def catalog_settings(conn_id: str | None) -> Settings:
-    """Return the properties of an Iceberg catalog from its Airflow connection, as Airflow's IcebergHook reads it.
+    """Return the properties of an Iceberg catalog from its Airflow connection.
 
-    With `apache-airflow-providers-apache-iceberg` that hook gives the properties. Without it they are made of the same
-    fields: the host is the `uri`, the extra has other properties, the `type` is rest unless the extra says otherwise,
-    and login and password are the `credential` of a REST catalog.
+    They are those that Airflow's IcebergHook makes of it: the host is the `uri`, the extra has other properties, the
+    `type` is rest unless the extra says otherwise, and login and password are the `credential` of a REST catalog.
 
     Raises:
         AskPerson: There is no such connection.
-        StorageRefused: The hook cannot reach the catalog.
     """
     if not conn_id:
         return {}
     connection = connection_of(conn_id, "catalog_conn_id", hint="Create it, or name another one.")
-    found = _catalog_fields(connection)
+    found = _as_settings(connection.extra_dejson)
+    if connection.host:
+        found["uri"] = connection.host.rstrip("/")
+    kind = found.setdefault("type", "rest") if "py-catalog-impl" not in found else None
+    if kind == "rest" and connection.login and connection.password:
+        found["credential"] = f"{connection.login}:{connection.password}"
     _mask(found)
-    if (given := _hook_properties(conn_id)) is not None:
-        found = given
-        _mask(found)
     return found
 
 
@@ -182,37 +179,6 @@ def _s3_settings(conn_id: str) -> Settings:
         "s3.endpoint": endpoint,
     }
     return {name: value for name, value in found.items() if value}
-
-
-def _catalog_fields(connection: Connection) -> Settings:
-    found = _as_settings(connection.extra_dejson)
-    if connection.host:
-        found["uri"] = connection.host.rstrip("/")
-    kind = found.setdefault("type", "rest") if "py-catalog-impl" not in found else None
-    if kind == "rest" and connection.login and connection.password:
-        found["credential"] = f"{connection.login}:{connection.password}"
-    return found
-
-
-def _hook_properties(conn_id: str) -> Settings | None:
-    """Return the properties of the catalog of Airflow's own hook, or None without one that makes catalogs."""
-    try:
-        from airflow.providers.apache.iceberg.hooks.iceberg import IcebergHook
-    except ImportError:
-        return None
-    if not hasattr(IcebergHook, "catalog"):  # before 2.0 it only got tokens
-        return None
-    try:
-        catalog = IcebergHook(conn_id).catalog
-    except Exception as error:  # catalogs raise errors of their own, of HTTP clients and of databases
-        raise StorageRefused(
-            f"The Iceberg catalog of the connection {conn_id!r} cannot be used: {error_text(error).rstrip('.')}.",
-            hint="Check the connection, and that the catalog runs.",
-        ) from error
-    found = _as_settings(catalog.properties)
-    with suppress(Exception):
-        catalog.close()
-    return found
 
 
 def _as_settings(given: Mapping[str, object]) -> Settings:

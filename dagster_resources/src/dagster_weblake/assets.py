@@ -21,7 +21,7 @@ from typing import Any, Unpack, cast
 
 import dagster as dg
 
-from dagster_weblake import collecting, landing
+from dagster_weblake import landing
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
 from dagster_weblake.requests import (
     BatchScrapeRequest,
@@ -34,14 +34,12 @@ from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.specs import (
     AssetOptions,
     Named,
-    SpecOptions,
     StepOptions,
     Wait,
     build_weblake_specs,
-    check_names,
-    chosen,
     job_key,
     job_of,
+    split_options,
 )
 from dagster_weblake.step import Result
 from weblake.errors import InvalidOption
@@ -106,7 +104,7 @@ def build_weblake_assets(
             is no job. The service is not asked.
         TypeError: A keyword argument that does not exist.
     """
-    check_names(build_weblake_assets, options, AssetOptions)
+    of_spec, of_step = split_options(options)
     ins: dict[str, dg.AssetIn] = {}
     if isinstance(request, BatchScrapeRequest) and isinstance(request.urls, dg.AssetKey):
         ins = {"urls": dg.AssetIn(request.urls)}
@@ -122,11 +120,9 @@ def build_weblake_assets(
     parameters = [_parameter(name, None) for name in ins]
     if isinstance(request, JobRequest) and not (request.kind and request.job_id):
         parameters.append(_parameter("config", JobConfig))
-    specs = build_weblake_specs(
-        asset, request, wait=wait, to=to, partitions_def=partitions_def, **chosen(options, SpecOptions)
-    )
+    specs = build_weblake_specs(asset, request, wait=wait, to=to, partitions_def=partitions_def, **of_spec)
     terms = request if isinstance(request, LandingRequest) else None
-    return AssetBuilder(ask, parameters, ins, wait, to, terms, chosen(options, StepOptions), execute).make(specs)
+    return AssetBuilder(ask, parameters, ins, wait, to, terms, of_step, execute).make(specs)
 
 
 def weblake_assets(
@@ -158,7 +154,7 @@ def weblake_assets(
         DagsterInvalidDefinitionError: `terms` has a value that is of a wrong type or out of its range.
         TypeError: A keyword argument that does not exist.
     """
-    check_names(weblake_assets, options, AssetOptions)
+    of_spec, of_step = split_options(options)
     if callable(asset):
         raise TypeError("weblake_assets takes its arguments first: write @weblake_assets() with parentheses.")
 
@@ -174,9 +170,7 @@ def weblake_assets(
 
         parameters = given[1:] if with_context else given
         inputs = {each.name: dg.AssetIn() for each in parameters if _is_input(each)} | dict(ins or {})
-        specs = build_weblake_specs(
-            named, wait=wait, to=to, partitions_def=partitions_def, **chosen(options, SpecOptions)
-        )
+        specs = build_weblake_specs(named, wait=wait, to=to, partitions_def=partitions_def, **of_spec)
         if terms is not None:
             try:
                 terms.terms()
@@ -185,7 +179,7 @@ def weblake_assets(
         if not specs[-1].description:
             text = inspect.getdoc(asks) or f"Pages of the request that `{asks.__name__}` returns."
             specs = [*specs[:-1], specs[-1].replace_attributes(description=text)]
-        return AssetBuilder(ask, parameters, inputs, wait, to, terms, chosen(options, StepOptions)).make(specs)
+        return AssetBuilder(ask, parameters, inputs, wait, to, terms, of_step).make(specs)
 
     return decorate
 
@@ -209,7 +203,7 @@ def run_step(
         return weblake.run(context, request, key=key, to=to)
     assert isinstance(request, LandingRequest)
     if key == data:
-        return collecting.collect(context, weblake, request, key, to, job_key(key))
+        return landing.collect(context, weblake, request, key, to, job_key(key))
     return landing.start(context, weblake, request, key, to, data)
 
 

@@ -7,7 +7,7 @@ and kept in this process only: see `secret_config`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -16,7 +16,7 @@ from pydantic import Field, PrivateAttr
 
 import weblake
 from dagster_weblake import secret_config
-from dagster_weblake.remedies import in_dagster_terms
+from dagster_weblake.failures import in_dagster_terms
 from weblake import orchestration
 from weblake.errors import AskPerson, InvalidOption
 
@@ -29,7 +29,7 @@ ClientT = TypeVar("ClientT", "weblake.Client", "weblake.AsyncClient")
 _IN_ONE_PROCESS = "execute_in_process_executor"
 
 
-class ServiceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it is its own value
+class ServiceResource(secret_config.SecretConfig, dg.ConfigurableResource):  # type: ignore[type-arg]  # its own value
     """The service and the dataset of a resource, without the execution of requests."""
 
     base_url: str = Field(
@@ -44,12 +44,6 @@ class ServiceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     root: str | None = Field(
         default=None,
         description="The dataset's root for assets without `to`: a local path, s3://, gs:// or abfs://.",
-    )
-    storage_options: dict[str, Any] | None = Field(
-        default=None,
-        repr=False,
-        description="Options for the file system of a storage URL, in the form of fsspec. Default: the credentials of "
-        "the machine's environment or role.",
     )
     insecure: bool = Field(default=False, description="Allows plain http beyond loopback.")
     job_page: str | None = Field(
@@ -85,14 +79,6 @@ class ServiceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     #: Pydantic would evaluate the type of a client, and so load httpx, with every code location.
     _client: Any = PrivateAttr(default=None)
     _totals: orchestration.LoadTotals = PrivateAttr(default_factory=orchestration.LoadTotals)
-
-    def __init__(self, **data: object) -> None:
-        super().__init__(**secret_config.hidden(data))
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **more: object) -> None:
-        super().__pydantic_init_subclass__(**more)
-        secret_config.hide_defaults(cls)
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:
@@ -181,11 +167,6 @@ class ServiceResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
                 hint="memory:// is for tests with dg.materialize() and execute_in_process().",
             )
         return dataset
-
-    def options_of_storage(self) -> Mapping[str, object] | None:
-        """Return the storage options as they were given, for readers of the dataset."""
-        options = secret_config.resolve(self.storage_options)
-        return options if isinstance(options, Mapping) else None
 
     def job_url(self, kind: str, job_id: str, *, has_console: bool = False) -> str:
         """Return the address at which the state of a job is shown; empty for a kind without such an address.

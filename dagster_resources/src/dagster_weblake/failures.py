@@ -16,12 +16,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from functools import partial
 
 import dagster as dg
 
-from dagster_weblake.remedies import in_dagster_terms
+from dagster_weblake.metadata.text_format import amount, typed
 from weblake import orchestration
-from weblake.errors import JobEnded, RetryLater, WeblakeError
+from weblake.errors import JobEnded, RetryLater, WeblakeError, in_terms_of
+
+#: Dagster's terms for the core's remedies.
+DAGSTER = orchestration.Interface(
+    name="Dagster",
+    run_again="Re-execute the run from failure",
+    start_afresh="materialize the asset in a new run",
+    another_job="a new run",
+    cut_again="Cut it again with url_shards",
+    timeout="deadline",
+    base_url="the resource's base_url",
+    api_key="the resource's api_key",
+    insecure="WeblakeResource(insecure=True)",
+    ca_bundle="the file that the resource's ca_bundle names",
+    land="an asset of a JobRequest",
+    in_activity="with an asset of an ActivityRequest",
+)
+#: A context manager in which errors of the core are worded for Dagster.
+in_dagster_terms = partial(in_terms_of, DAGSTER)
 
 #: The default retry policy of this package's assets: after 15 s, 30 s and 60 s, with jitter.
 DEFAULT_RETRIES = dg.RetryPolicy(max_retries=3, delay=15, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
@@ -60,7 +79,7 @@ def as_failure(
     description = text or str(error)
     if isinstance(error, RetryLater) and (policy is None or context.retry_number >= policy.max_retries):
         description = f"{description} {_later(pause, retried=policy is not None)}"
-    return dg.Failure(description=description, metadata=_facts(error, job_url), allow_retries=again)
+    return dg.Failure(description=description, metadata=facts_of(error, job_url), allow_retries=again)
 
 
 def _later(pause: float | None, *, retried: bool) -> str:
@@ -77,19 +96,18 @@ def _later(pause: float | None, *, retried: bool) -> str:
     )
 
 
-def _facts(error: WeblakeError, job_url: str) -> dict[str, dg.MetadataValue]:
-    facts: dict[str, object] = {"weblake/error": type(error).__name__}
-    if error.hint:
-        facts["weblake/what_to_do"] = error.hint
-    if error.status is not None:
-        facts["weblake/http_status"] = error.status
-    if isinstance(error, RetryLater) and error.retry_after is not None:
-        facts["weblake/retry_after_s"] = float(error.retry_after)
-    if error.receipt is not None:
-        facts["weblake/load_id"] = error.receipt.load_id
-        facts["weblake/receipt"] = dg.MetadataValue.json(error.receipt.to_dict())
-        if error.receipt.job_id:
-            facts["weblake/job_id"] = error.receipt.job_id
-    if job_url:
-        facts["weblake/job"] = dg.MetadataValue.url(job_url)
-    return {name: dg.MetadataValue.text(value) if isinstance(value, str) else value for name, value in facts.items()}  # type: ignore[misc]
+def facts_of(error: WeblakeError, job_url: str = "") -> dict[str, dg.MetadataValue]:
+    """Return the metadata of a failure."""
+    receipt = error.receipt
+    return typed(
+        {
+            "weblake/error": type(error).__name__,
+            "weblake/what_to_do": error.hint or None,
+            "weblake/http_status": error.status,
+            "weblake/retry_after_s": amount(getattr(error, "retry_after", None)),
+            "weblake/load_id": receipt and receipt.load_id,
+            "weblake/receipt": receipt and dg.MetadataValue.json(receipt.to_dict()),
+            "weblake/job_id": receipt and receipt.job_id,
+            "weblake/job": dg.MetadataValue.url(job_url) if job_url else None,
+        }
+    )

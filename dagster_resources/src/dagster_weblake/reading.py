@@ -22,8 +22,8 @@ from pydantic import Field
 
 import weblake
 from dagster_weblake import secret_config
+from dagster_weblake.failures import facts_of, in_dagster_terms
 from dagster_weblake.metadata import named_loads
-from dagster_weblake.remedies import in_dagster_terms
 from dagster_weblake.templates import Part
 from weblake import orchestration
 from weblake.errors import AskPerson, InvalidOption, StorageRefused, WeblakeError
@@ -58,7 +58,7 @@ _READERS, _NAMED = 16, 5
 _PARTITIONS = 500
 
 
-class WeblakeParquetIOManager(dg.ConfigurableIOManager):
+class WeblakeParquetIOManager(secret_config.SecretConfig, dg.ConfigurableIOManager):
     """Loads the landed data of weblake's assets, in the type that the input is annotated with.
 
     The type is `pyarrow.Table` (also without an annotation), `pyarrow.dataset.Dataset`, `pyarrow.RecordBatchReader`,
@@ -87,20 +87,6 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
     """
 
     root: str = Field(description="The dataset's root: a local path, s3://, gs:// or abfs://.")
-    storage_options: dict[str, Any] | None = Field(
-        default=None,
-        repr=False,
-        description="Options for the file system of a storage URL, in the form of fsspec. Default: the credentials of "
-        "the machine's environment or role.",
-    )
-
-    def __init__(self, **data: object) -> None:
-        super().__init__(**secret_config.hidden(data))
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **more: object) -> None:
-        super().__pydantic_init_subclass__(**more)
-        secret_config.hide_defaults(cls)
 
     def load_input(self, context: dg.InputContext) -> object:
         """Return the rows of the input, in the type that it is annotated with.
@@ -111,7 +97,7 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
         """
         with _translate_errors():
             form = _form(context)
-            options: Any = secret_config.resolve(self.storage_options)
+            options = self.options_of_storage()
             for _ in range(_SELECTIONS):
                 rows = rows_of(context, str(secret_config.reveal(self.root)), options)
                 reading = weblake.read(
@@ -183,11 +169,8 @@ def _translate_errors() -> Iterator[None]:
         with in_dagster_terms():
             yield
     except WeblakeError as error:
-        raise dg.Failure(
-            str(error),
-            metadata={"weblake/error": type(error).__name__, "weblake/what_to_do": error.hint},
-            allow_retries=isinstance(error, StorageRefused),
-        ) from error
+        again = isinstance(error, StorageRefused)
+        raise dg.Failure(str(error), metadata=facts_of(error), allow_retries=again) from error
 
 
 @dataclass(frozen=True, slots=True)

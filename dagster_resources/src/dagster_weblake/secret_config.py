@@ -11,9 +11,10 @@ import hashlib
 import re
 import secrets
 from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
-from pydantic import BaseModel
+from pydantic import Field
 
 from weblake.errors import AskPerson
 
@@ -40,7 +41,37 @@ def hide(value: object) -> object:
     return placeholder
 
 
-def hidden(fields: Mapping[str, object]) -> dict[str, object]:
+class SecretConfig(dg.Config):
+    """The base of resources that may hold secrets: placeholders for those given as text, also in a class's defaults."""
+
+    storage_options: dict[str, Any] | None = Field(
+        default=None,
+        repr=False,
+        description="Options for the file system of a storage URL, in the form of fsspec. Default: the credentials of "
+        "the machine's environment or role.",
+    )
+
+    def __init__(self, **data: object) -> None:
+        super().__init__(**_hidden(data))
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **more: object) -> None:
+        """Replace secrets in the defaults of the class's fields, which are in the schema of its configuration, too."""
+        super().__pydantic_init_subclass__(**more)
+        defaults = {name: field.default for name, field in cls.model_fields.items() if field.default is not None}
+        for name, default in _hidden(defaults).items():
+            field = cls.model_fields[name]
+            if default is not field.default:
+                field.default, field.repr = default, False
+                cls.model_rebuild(force=True)
+
+    def options_of_storage(self) -> Mapping[str, object] | None:
+        """Return the storage options as they were given, for readers of the dataset."""
+        options = resolve(self.storage_options)
+        return options if isinstance(options, Mapping) else None
+
+
+def _hidden(fields: Mapping[str, object]) -> dict[str, object]:
     """Return the fields of a resource with placeholders for those that hold secrets.
 
     An address is one if it has user info. It is refused when it is used; until then Dagster must not store it.
@@ -51,16 +82,6 @@ def hidden(fields: Mapping[str, object]) -> dict[str, object]:
     if isinstance(options, Mapping):
         found["storage_options"] = {name: hide(value) for name, value in options.items()}
     return {**fields, **found}
-
-
-def hide_defaults(kind: type[BaseModel]) -> None:
-    """Replace secrets in the defaults of a class's fields, which are in the schema of its configuration, too."""
-    defaults = {name: field.default for name, field in kind.model_fields.items() if field.default is not None}
-    for name, default in hidden(defaults).items():
-        field = kind.model_fields[name]
-        if default is not field.default:
-            field.default, field.repr = default, False
-            kind.model_rebuild(force=True)
 
 
 def has_user_info(address: object) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, Literal, TypedDict, Unpack, get_args
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 import dagster as dg
 
@@ -76,25 +74,11 @@ class AssetOptions(SpecOptions, StepOptions, total=False):
     """The keyword arguments of every builder of assets: those of the asset and of its steps."""
 
 
-def check_names(function: Callable[..., object], options: Mapping[str, Any], known: type) -> None:
-    """Check the names of a function's keyword arguments against its parameters and a TypedDict.
-
-    Raises:
-        TypeError: One of them is unknown; the message suggests the nearest known name.
-    """
-    names = sorted({*inspect.signature(function).parameters, *known.__annotations__} - {"options"})
-    for name in options:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-            remedy = f"Did you mean {near[0]!r}?" if near else f"It takes {', '.join(names)}."
-            if name in inspect.signature(dg.AssetSpec).parameters:
-                remedy = f"Give a dg.AssetSpec with {name} as the asset."
-            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}. {remedy}")
-
-
-def chosen(options: AssetOptions, kind: type) -> Any:
-    """Return those of the arguments that a TypedDict has."""
-    return {name: value for name, value in options.items() if name in kind.__annotations__}
+def split_options(options: AssetOptions) -> tuple[SpecOptions, StepOptions]:
+    """Return the options of the spec, with those that are unknown, and the options of the steps."""
+    of_step = {name: value for name, value in options.items() if name in StepOptions.__annotations__}
+    of_spec = {name: value for name, value in options.items() if name not in of_step}
+    return cast("SpecOptions", of_spec), cast("StepOptions", of_step)
 
 
 def build_weblake_specs(
@@ -125,7 +109,6 @@ def build_weblake_specs(
             is no job. The service is not asked.
         TypeError: A keyword argument that does not exist.
     """
-    check_names(build_weblake_specs, options, SpecOptions)
     spec = named_spec(asset, to, partitions_def, options)
     if wait not in get_args(Wait):
         raise invalid(spec.key, InvalidOption(f"wait is {wait!r}.", hint="Give 'step' or 'sensor'."))
@@ -235,12 +218,13 @@ def _with_options(spec: dg.AssetSpec, options: SpecOptions) -> dg.AssetSpec:
 
     Raises:
         DagsterInvalidDefinitionError: The spec and the arguments both give the same attribute.
+        TypeError: A spec has no such attribute.
     """
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     merged = {name: given.pop(name) for name in ("tags", "kinds", "metadata") if name in given}
     deps = list(_deps(given.pop("deps", ())))
     for name in given:
-        if getattr(spec, name):
+        if getattr(spec, name, None):
             raise dg.DagsterInvalidDefinitionError(
                 f"Asset {spec.key.to_user_string()!r}: {name} is given in its AssetSpec and as an argument. "
                 "Give it in one place."

@@ -17,12 +17,11 @@ import dagster as dg
 from dagster_weblake import metadata
 from dagster_weblake.failures import as_failure, translate_errors
 from dagster_weblake.identity import Lineage
-from dagster_weblake.progress import Progress
 from dagster_weblake.requests import BatchScrapeRequest
 from dagster_weblake.stopping import InterruptHandler
 from dagster_weblake.templates import Part
 from dagster_weblake.url_inputs import urls_of_part
-from weblake import orchestration
+from weblake import events, orchestration
 from weblake.errors import AuthenticationFailed, JobEnded, RetryLater, WeblakeError
 
 if TYPE_CHECKING:
@@ -84,10 +83,27 @@ class Step:
 
     @contextmanager
     def stopping(self) -> Iterator[InterruptHandler]:
-        """Return a context manager that logs the progress, and decides about the jobs when the step is stopped."""
+        """Return a context manager that logs the progress, and decides about the jobs when the step is stopped.
+
+        The asset's page shows no progress: observations would hide the materializations there.
+        """
         handler = InterruptHandler(self.context, self.weblake.get_client, self.dataset)
-        progress = Progress(self.context, self.parts_of_loads, handler.check)
-        with handler.watching(), orchestration.observing(self.weblake.client, progress):
+        logs: dict[str | None, orchestration.ProgressLog] = {}
+
+        def observe(event: events.Event) -> None:
+            if isinstance(event, events.StatusPolled):
+                handler.check()
+            ids = (str(event.load_id), str(getattr(event, "job_id", None)))
+            part = next((self.parts_of_loads[each] for each in ids if each in self.parts_of_loads), Part())
+            if isinstance(event, events.LoadMessage):
+                self.context.log.warning(f"{part}{event.text}")
+            if part.key not in logs:
+                logs[part.key] = orchestration.ProgressLog(
+                    lambda level, text: self.context.log.log(level, f"{part}{text}")
+                )
+            logs[part.key](event)
+
+        with handler.watching(), orchestration.observing(self.weblake.client, observe):
             yield handler
 
     def waiting_job(self, part: Part, job: Job) -> orchestration.WaitingJob:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from weblake import orchestration
-from weblake.errors import WeblakeError
+from weblake.errors import OutcomeUnknown, WeblakeError
 
 if TYPE_CHECKING:
     import weblake
@@ -123,18 +123,17 @@ class InterruptHandler:
             job = self._job(client, load_id, load_request)
             if job is None:
                 return None
-            if isinstance(job, str):
-                return logging.WARNING, job
             cancelled = client.run(orchestration.cancel(job, client.retry))
             done = orchestration.describe_cancel(job, cancelled=cancelled)
             return logging.INFO, f"The {done}: its run was terminated."
         except WeblakeError as error:
             return logging.WARNING, f"The job of load {load_id} could not be cancelled: {error}"
 
-    def _job(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> JobRef | str | None:
+    def _job(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> JobRef | None:
         """Return the job of a load; if its start was interrupted, repeat it at a service that replays starts.
 
-        At another service that job cannot be known now: then a message is returned in its place.
+        Raises:
+            OutcomeUnknown: The service is another one, at which that job cannot be known now.
         """
         state = orchestration.LoadState(self.dataset, load_id)
         job = state.job
@@ -143,13 +142,8 @@ class InterruptHandler:
             if intent is None or last is None or last.void:
                 return None
             if not intent.replay:
-                return (
-                    f"The start of load {load_id} was being answered: its job may run. "
-                    "A re-execution from failure finds it."
-                )
+                raise OutcomeUnknown("Its start was being answered.", hint="A re-execution from failure finds the job.")
             _, job, _ = orchestration.start_load(client, self.dataset, load_request, until=time.monotonic() + FIND_S)
-        return (
-            None
-            if job is None or job.kind not in orchestration.JOB_KINDS
-            else orchestration.JobRef(job.kind, job.job_id)
-        )
+        if job is None or job.kind not in orchestration.JOB_KINDS:
+            return None
+        return orchestration.JobRef(job.kind, job.job_id)

@@ -14,7 +14,7 @@ from dagster_weblake.metadata.columns import column_schema
 from dagster_weblake.requests import invalid
 from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.secret_config import resolve, reveal
-from dagster_weblake.specs import AssetOptions, Named, SpecOptions, StepOptions, check_names, chosen, named_spec
+from dagster_weblake.specs import AssetOptions, Named, named_spec, split_options
 from dagster_weblake.step import Result
 from weblake import orchestration
 from weblake.errors import AskPerson, InvalidOption, StorageRefused, WeblakeError, causes
@@ -53,8 +53,8 @@ def build_table_asset(
         DagsterInvalidDefinitionError: There is no such table format, or `to` has a user name.
         TypeError: A keyword argument that does not exist.
     """
-    check_names(build_table_asset, options, AssetOptions)
-    spec = named_spec(asset, to, partitions_def, chosen(options, SpecOptions))
+    of_spec, of_step = split_options(options)
+    spec = named_spec(asset, to, partitions_def, of_spec)
     if table_format not in (None, "delta", "iceberg"):
         raise invalid(spec.key, InvalidOption(f"table_format is {table_format!r}.", hint="Give 'delta' or 'iceberg'."))
     spec = spec.replace_attributes(
@@ -70,7 +70,6 @@ def build_table_asset(
         which: dict[str, Any] = {"format": table_format, "name": table_name, "storage_options": storage}
         with translate_errors(context):
             settings: Any = None if table_options is None else resolve(table_options)
-        with translate_errors(context):
             dataset = resource.dataset_of_step(context, to)
         with translate_errors(context, retried=StorageRefused):  # a retry is free, and a catalog may be up again
             with _secrets_hidden({**(storage or {}), **(settings or {})}):
@@ -88,8 +87,7 @@ def build_table_asset(
         )
         yield dg.MaterializeResult(asset_key=spec.key, metadata=_metadata(result, keys))
 
-    step = chosen(options, StepOptions)
-    return AssetBuilder(None, [], {}, "step", to, None, step, sync).make([spec])
+    return AssetBuilder(None, [], {}, "step", to, None, of_step, sync).make([spec])
 
 
 @contextmanager

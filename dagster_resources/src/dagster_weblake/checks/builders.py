@@ -17,9 +17,9 @@ import dagster as dg
 
 from dagster_weblake.checks import findings
 from dagster_weblake.checks.findings import Finding, Limits, Load
+from dagster_weblake.failures import in_dagster_terms
 from dagster_weblake.metadata import load_named_by, named_loads
 from dagster_weblake.metadata.text_format import amount, plain
-from dagster_weblake.remedies import in_dagster_terms
 from weblake import orchestration
 from weblake.errors import InvalidOption
 
@@ -246,12 +246,17 @@ def _result(key: dg.AssetKey, name: str, finding: Finding, severity: dg.AssetChe
 
 
 def _loads_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey, dataset: "Dataset") -> list[Load]:
-    """Return the loads to check, newest first; one, unless the run has landed several partitions.
+    """Return the loads to check, newest first: of each partition that the check's own run has landed, else one.
 
     Raises:
         NothingLandedError: There is none.
     """
-    return [_landed_load(load_id, record, dataset) for load_id, record in _named(context, key)]
+    landed: dict[str | None, tuple[str, dg.EventLogRecord]] = {}
+    for record in _materializations(context, key):
+        if load_id := load_named_by(record):
+            landed.setdefault(record.partition_key, (load_id, record))
+    named = list(landed.values()) or [_newest(context, key)]
+    return [_landed_load(load_id, record, dataset) for load_id, record in named]
 
 
 def _months_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[str]:
@@ -261,9 +266,8 @@ def _months_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list
     return sorted(filter(_MONTH.fullmatch, months)) or [f"{datetime.now(timezone.utc):%Y-%m}"]
 
 
-def _named(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[tuple[str, dg.EventLogRecord]]:
-    if ours := _landed_by_run(context, key):
-        return ours
+def _newest(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> tuple[str, dg.EventLogRecord]:
+    """Return the newest load of the run's partition, else of the asset, with its event."""
     instance, partition = context.instance, context.run.tags.get(_PARTITION)
     found = None if partition is None else next(named_loads(instance, key, [partition], pages=_SOME), None)
     if found is None:
@@ -276,17 +280,7 @@ def _named(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[tup
             f"{key.to_user_string()}{where} has no materialization yet that names a load of weblake: there is nothing "
             "to check. Materialize it."
         )
-    return [found]
-
-
-def _landed_by_run(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[tuple[str, dg.EventLogRecord]]:
-    """Return the newest load of each partition that the check's own run has landed, newest first."""
-    found: dict[str | None, tuple[str, dg.EventLogRecord]] = {}
-    for record in _materializations(context, key):
-        load_id = load_named_by(record)
-        if load_id is not None:
-            found.setdefault(record.partition_key, (load_id, record))
-    return list(found.values())
+    return found
 
 
 def _materializations(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[dg.EventLogRecord]:

@@ -22,8 +22,6 @@ from dagster_weblake.resource import WeblakeResource
 from weblake.errors import InvalidOption
 
 _DURATION = re.compile(r"(?:([\d.]+)d)?(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?")
-
-
 _TEMPLATE = re.compile(r"\{\{|\{%")
 _VARIABLE = re.compile(r"\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}")
 

@@ -186,7 +186,7 @@ def load_metadata(
             "weblake/status": receipt.status,
             "weblake/complete": receipt.complete,
             **({"weblake/limit_reached": True} if receipt.limit_reached else {}),
-            "weblake/landed_at": _landed_at(dataset, landing),
+            "weblake/landed_at": _landed_at(landing),
             **table_facts(dataset, "documents", receipt.files, documents.rows if documents else 0, partitioned),
             **{f"weblake/{name}": count for name, count in counts.items() if count or name in _COUNTS},
             "weblake/credits_used": amount(receipt.credits_used),
@@ -294,12 +294,8 @@ def _link(url: str) -> dg.MetadataValue | None:
     return dg.MetadataValue.url(url) if url else None
 
 
-def _landed_at(dataset: orchestration.Dataset, landing: orchestration.LandedLoad) -> datetime:
-    at = landing.landed_at
-    if at is None:
-        landed = orchestration.LoadState(dataset, landing.receipt.load_id).landed
-        at = landed.landed_at if landed is not None else None
-    return datetime.now(timezone.utc) if at is None else datetime.fromisoformat(at)
+def _landed_at(landing: orchestration.LandedLoad) -> datetime:
+    return datetime.fromisoformat(landing.landed_at) if landing.landed_at else datetime.now(timezone.utc)
 
 
 def _preview(dataset: orchestration.Dataset, name: str) -> dict[str, dg.MetadataValue]:

@@ -18,13 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
-from dagster_weblake.collecting import LOAD_TAG
-from dagster_weblake.remedies import in_dagster_terms
+from dagster_weblake.failures import in_dagster_terms
+from dagster_weblake.landing import LOAD_TAG
 from dagster_weblake.sensors.job_events import FollowedJobs, OwnRun, OwnRuns, StartedJob, read_new, read_started
 from dagster_weblake.specs import job_key
 from weblake import orchestration
@@ -41,8 +40,6 @@ PARALLEL_POLLS = 16
 POLLS_PER_TICK = 1000
 #: Seconds that a tick may take: Dagster aborts it after 60, and its results would be lost.
 TICK_S = 40.0
-#: Seconds after that in which it still looks up the runs that have started jobs.
-OWN_RUNS_S = 10.0
 #: Requests of one tick. Dagster keeps them in one field of its database, which on MySQL holds 64 KB.
 REQUESTS = 100
 #: Seconds of a tick that are reserved for queries of Dagster's database and reads of the ledger.
@@ -226,11 +223,11 @@ class _Tick:
         jobs = [(pair, job) for pair, job in jobs if job.load_id in launched]  # the others follow in the next tick
         unlanded = self._unlanded([(pair, job) for pair, job in jobs if not launched[job.load_id]])
         requests: list[dg.RunRequest] = []
-        runs, last = OwnRuns(self.context.instance), self.until + OWN_RUNS_S
+        runs = OwnRuns(self.context.instance)
         for pair, job in jobs:
             if launched[job.load_id] or unlanded[job.load_id] is False:
                 self.memory.forget(pair.job, job.event)
-            elif unlanded[job.load_id] is None or len(requests) >= REQUESTS or time.monotonic() > last:
+            elif unlanded[job.load_id] is None or len(requests) >= REQUESTS or time.monotonic() > self.until:
                 continue  # it is handled in the next tick
             elif not _can_be_run(self.context, pair.data, job.partition):
                 self._drop(pair, job)
@@ -324,15 +321,5 @@ def _can_be_run(context: dg.SensorEvaluationContext, key: dg.AssetKey, partition
     partitions = context.repository_def.asset_graph.get(key).partitions_def
     if partitions is None or partition is None:
         return partitions is None and partition is None
-    return _has_partition(context.instance, partitions, partition)
-
-
-def _has_partition(instance: dg.DagsterInstance, partitions: dg.PartitionsDefinition, key: str) -> bool:
-    """Return whether a partition exists, without a list of all partitions: it may have a million."""
-    if isinstance(partitions, dg.MultiPartitionsDefinition):
-        keys = key.split("|")
-        dimensions = [dimension.partitions_def for dimension in partitions.partitions_defs]
-        return len(keys) == len(dimensions) and all(map(partial(_has_partition, instance), dimensions, keys))
-    if isinstance(partitions, dg.DynamicPartitionsDefinition):
-        return instance.has_dynamic_partition(str(partitions.name), key)
-    return partitions.has_partition_key(key)
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance):
+        return partitions.has_partition_key(partition)

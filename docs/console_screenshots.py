@@ -100,7 +100,7 @@ def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
     # The view is a document of its own, so its words are waited for there.
     until(lambda: "http://127.0.0.1" in str(browser.run(VIEWED)), SECONDS)
     look("console-browser.png", shown.session_id, "The view on a page of its own")
-    browser.resize(390, 844, mobile=True)
+    browser.resize(390, 844)
     visit("/")
     look("console-phone.png", "Running", shown.crawl_id[:8])
     seen.pages["phone-width"] = Page(str(browser.run("document.documentElement.scrollWidth")), "")

@@ -95,7 +95,7 @@ class Window(Browser):
 
     def heighten(self, pixels: int = TALL) -> None:
         """Makes it so high; the width stays."""
-        self._call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=pixels, deviceScaleFactor=1, mobile=False)
+        self.resize(WIDTH, pixels)
 
     def wait_without(self, text: str) -> None:
         """Waits until this cannot be read on the page any more."""

@@ -2,7 +2,7 @@
 
     TZ=UTC DATASET=... CATALOG_URI=... WAREHOUSE=... LAKE_COLUMNS='["url"]' python read_with_engines.py READER...
 
-pandas, DuckDB and Spark give local times, so the time zone has to be UTC. The result has for each reader: its version,
+pandas, DuckDB and Sail give local times, so the time zone has to be UTC. The result has for each reader: its version,
 the rows of each load, each column's values in the order of load_id and position (or the error that reading it caused),
 and the number of rows that a query of one URL found, beside the number expected.
 """
@@ -82,36 +82,6 @@ def polars_iceberg() -> Reader:
     return polars(engine.scan_iceberg(iceberg()))
 
 
-def pyarrow_delta() -> Reader:
-    """The dataset that deltalake makes for pyarrow."""
-    import pyarrow.dataset as ds
-    from deltalake import DeltaTable
-
-    table = DeltaTable(DELTA).to_pyarrow_dataset()
-
-    def read(columns: list[str], url: str | None) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = table.to_table(
-            columns=columns, filter=None if url is None else ds.field("url") == url
-        ).to_pylist()
-        return rows
-
-    return read
-
-
-def deltars_delta() -> Reader:
-    """The reader of delta-rs itself: DataFusion over its own log and Parquet reader."""
-    import pyarrow as pa
-    from deltalake import DeltaTable, QueryBuilder
-
-    builder = QueryBuilder().register("documents", DeltaTable(DELTA))
-
-    def read(columns: list[str], url: str | None) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = pa.table(builder.execute(select(columns, "documents", url))).to_pylist()
-        return rows
-
-    return read
-
-
 def pandas_delta() -> Reader:
     from deltalake import DeltaTable
 
@@ -149,72 +119,6 @@ def pyiceberg_iceberg() -> Reader:
         return rows
 
     return read
-
-
-def pyspark(files: list[str]) -> Reader:
-    """Spark over the files that the table names: the formats' own Spark packages are not in the package registry."""
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    frame = session.read.option("basePath", DELTA).option("mergeSchema", "true").parquet(*files)
-
-    def read(columns: list[str], url: str | None) -> list[dict[str, Any]]:
-        wanted = frame if url is None else frame.filter(frame.url == url)
-        return [row.asDict(recursive=True) for row in wanted.select(*columns).collect()]
-
-    return read
-
-
-def pyspark_delta() -> Reader:
-    from deltalake import DeltaTable
-
-    return pyspark(DeltaTable(DELTA).file_uris())
-
-
-def pyspark_iceberg() -> Reader:
-    return pyspark([task.file.file_path for task in iceberg().scan().plan_files()])
-
-
-def daft_delta() -> Reader:
-    import daft as engine
-
-    frame = engine.read_deltalake(DELTA)
-
-    def read(columns: list[str], url: str | None) -> list[dict[str, Any]]:
-        wanted = frame if url is None else frame.where(engine.col("url") == url)
-        rows: list[dict[str, Any]] = wanted.select(*columns).to_pylist()
-        return rows
-
-    return read
-
-
-def datafusion_delta() -> Reader:
-    """DataFusion over the table that deltalake gives it."""
-    from datafusion import SessionContext
-    from deltalake import DeltaTable
-
-    context = SessionContext()
-    context.register_table("documents", DeltaTable(DELTA))
-
-    def read(columns: list[str], url: str | None) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = context.sql(select(columns, "documents", url)).to_arrow_table().to_pylist()
-        return rows
-
-    return read
-
-
-def kernel_delta() -> Reader:
-    """The Delta Kernel, by the package polars-deltalake."""
-    import polars_deltalake
-
-    return polars(polars_deltalake.scan_delta(DELTA))
 
 
 def chdb(source: str) -> Reader:
@@ -276,7 +180,7 @@ def select(columns: list[str], source: str, url: str | None) -> str:
     return f"SELECT {names} FROM {source}{where}"
 
 
-PACKAGES = {"deltars": "deltalake", "kernel": "polars-deltalake", "sail": "pysail"}
+PACKAGES = {"sail": "pysail"}
 
 
 def plain(value: Any) -> Any:

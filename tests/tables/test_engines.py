@@ -1,14 +1,12 @@
 """Engines that weblake does not use read the tables: the same loads, rows and values as the Parquet files have.
 
-Nightly: the engines are installed into an environment of their own (engines.txt). PySpark needs a Java runtime; the
-Spark packages of the formats are not in the package registry, so it reads the files that the table names.
+Nightly: the engines are installed into an environment of their own (engines.txt).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -39,11 +37,8 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 HERE = Path(__file__).parent
 LABS = HERE.parent / "labs"
 ENGINES = {
-    "delta": [
-        *("duckdb", "polars", "pyarrow", "deltars", "pandas", "pyspark"),
-        *("daft", "datafusion", "kernel", "chdb", "sail"),
-    ],
-    "iceberg": ["duckdb", "polars", "pyiceberg", "pandas", "pyspark", "chdb", "sail"],
+    "delta": ["duckdb", "polars", "pandas", "chdb", "sail"],
+    "iceberg": ["duckdb", "polars", "pyiceberg", "pandas", "chdb", "sail"],
 }
 READERS = [f"{engine}_{format}" for format, engines in ENGINES.items() for engine in engines]
 STAGES = ("added", "replaced", "maintained")
@@ -119,7 +114,6 @@ _TEXTS = {schemas.DOCUMENTS.field("url").type, schemas.DOCUMENTS.field("markdown
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with the engines."""
-    assert shutil.which("java"), "PySpark needs a Java runtime: .ci/nightly installs it"
     return Path(environment(tmp_path_factory.mktemp("engines") / "env", ["-r", str(HERE / "engines.txt")]))
 
 

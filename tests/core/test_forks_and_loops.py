@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 
 import pytest
@@ -15,57 +14,22 @@ from catalogue import proves
 
 from weblake import AsyncClient, Client
 from weblake.http import transport
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 JOBS = [f"0b8f3c52-6f0d-4a41-9d1c-{n:012x}" for n in range(64)]
 
 
-class Service(ThreadingHTTPServer):
-    """Answers each status read with the number of its job."""
-
-    daemon_threads = True
-    request_queue_size = 256
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def handle_error(self, *_: object) -> None:
-        """Ignore connections that a client resets.
-
-        In Python 3.11, printing a traceback in a thread parses source, and parsing in pytest's thread then fails.
-        """
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Service
-
-    def do_GET(self) -> None:
-        job = self.path.rpartition("/")[2]
-        body = {"status": "scraping", "total": JOBS.index(job), "completed": 0, "data": [], "id": job}
-        data = json.dumps(body).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
+def answer(asked: LoopbackRequest) -> LoopbackResponse:
+    """Answer each status read with the number of its job."""
+    job = asked.path.rpartition("/")[2]
+    body = {"status": "scraping", "total": JOBS.index(job), "completed": 0, "data": [], "id": job}
+    return LoopbackResponse(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
-    server = Service()
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def service() -> Iterator[LoopbackServer]:
+    with LoopbackServer(answer) as server:
+        yield server
 
 
 def _asks(client: Client, job: int, told: Connection) -> None:
@@ -73,7 +37,7 @@ def _asks(client: Client, job: int, told: Connection) -> None:
     client.close()
 
 
-def test_p11_a_forked_child_sends_on_its_own(service: Service) -> None:
+def test_p11_a_forked_child_sends_on_its_own(service: LoopbackServer) -> None:
     with Client(service.url, "test-key") as client:
         assert client.get_crawl(JOBS[1]).total == 1
         context = multiprocessing.get_context("fork")
@@ -88,7 +52,7 @@ def test_p11_a_forked_child_sends_on_its_own(service: Service) -> None:
 
 
 @pytest.mark.system
-def test_p11_many_threads_share_a_client(service: Service) -> None:
+def test_p11_many_threads_share_a_client(service: LoopbackServer) -> None:
     """Each gets its own answers."""
     gate, wrong = threading.Barrier(32), list[object]()
 
@@ -117,7 +81,7 @@ def test_p11_many_threads_share_a_client(service: Service) -> None:
     becomes="        loop = self.__dict__.setdefault('loop', asyncio.get_running_loop())",
 )
 def test_p11_an_async_client_outlives_the_loop_on_which_it_was_used(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: LoopbackServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "MAX_OTHERS", 2)  # so that requests wait for each other on both loops
     client = AsyncClient(service.url, "test-key")
@@ -130,7 +94,7 @@ def test_p11_an_async_client_outlives_the_loop_on_which_it_was_used(
 
 
 @pytest.mark.system
-def test_event_loops_of_two_threads_share_an_async_client(service: Service) -> None:
+def test_event_loops_of_two_threads_share_an_async_client(service: LoopbackServer) -> None:
     """Requests that waited for a connection were sent on the other loop's, and then hung."""
     client = AsyncClient(service.url, "test-key")
     gate, found = threading.Barrier(2), list[list[object]]()

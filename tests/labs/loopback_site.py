@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -19,8 +20,8 @@ class Site(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, address: str = "127.0.0.1", port: int = 0) -> None:
+        super().__init__((address, port), Handler)
         self.pages: dict[str, Callable[[Handler], None]] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.connections = 0
@@ -64,16 +65,24 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def site() -> Iterator[Site]:
-    server = Site()
+@contextmanager
+def serving(server: Site) -> Iterator[Site]:
+    """Serve a site in a thread."""
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    yield server
-    server.stop.set()
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
+    try:
+        yield server
+    finally:
+        server.stop.set()
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serving(Site()) as server:
+        yield server
 
 
 def fetching(work: Callable[[Fetcher], Coroutine[Any, Any, Any]], **options: Any) -> Any:

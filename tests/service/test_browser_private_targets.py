@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import browser_lab
-import loopback_site as loopback
 import pytest
 from browser_lab import BrowserLab
-
-from weblake_service.web import addresses
+from private_sites import PRIVATE, PUBLIC, PublicAndPrivateSites, public_and_private_sites
 
 pytestmark = pytest.mark.system
 
-#: Stands for an address of the public internet; no request leaves loopback.
-PUBLIC, PRIVATE = "127.0.0.2", "127.0.0.1"
-
 
 @dataclass
-class PublicAndPrivateSites:
-    """A public site and a private one on the same port, host names for them, and a UDP port."""
+class BrowserSites(PublicAndPrivateSites):
+    """The two sites, a service with a browser, and a UDP port."""
 
-    lab: BrowserLab
-    public: Any
-    private: Any
-    answers: dict[str, list[str]]
-    datagrams: socket.socket
-
-    def url(self, path: str = "/", host: str = "public.example") -> str:
-        return f"http://{host}:{self.private.server_port}{path}"
+    lab: BrowserLab = field(kw_only=True)
+    datagrams: socket.socket = field(kw_only=True)
 
     def untouched(self) -> None:
         """Assert that nothing private was reached: no request, no connection, no datagram."""
@@ -43,39 +31,13 @@ class PublicAndPrivateSites:
             self.datagrams.recvfrom(100)
 
 
-def _site(address: str, port: int) -> Any:
-    site = loopback.Site.__new__(loopback.Site)
-    loopback.ThreadingHTTPServer.__init__(site, (address, port), loopback.Handler)
-    site.pages, site.requests, site.connections, site.stop = {}, [], 0, threading.Event()
-    threading.Thread(target=site.serve_forever, args=(0.01,), daemon=True).start()
-    return site
-
-
 @pytest.fixture(scope="module")
-def sites() -> Iterator[PublicAndPrivateSites]:
-    private = _site(PRIVATE, 0)
-    public = _site(PUBLIC, private.server_port)
-    answers = {"public.example": [PUBLIC], "inside.example": [PRIVATE]}
-    judged, inner = addresses.is_public, socket.getaddrinfo
-
-    def resolver(host: Any, *args: Any, **options: Any) -> Any:
-        told = answers.get(host.decode() if isinstance(host, bytes) else host)
-        if told is None:
-            return inner(host, *args, **options)
-        return inner(told.pop(0) if len(told) > 1 else told[0], *args, **options)
-
-    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    datagrams.bind((PRIVATE, 0))
-    datagrams.setblocking(False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(addresses, "is_public", lambda one: one == ipaddress.ip_address(PUBLIC) or judged(one))
-        patch.setattr(socket, "getaddrinfo", resolver)
+def sites() -> Iterator[BrowserSites]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams, public_and_private_sites() as made:
+        datagrams.bind((PRIVATE, 0))
+        datagrams.setblocking(False)
         for lab in browser_lab.open_lab(allow_private=False):
-            yield PublicAndPrivateSites(lab, public, private, answers, datagrams)
-    datagrams.close()
-    for site in (private, public):
-        site.shutdown()
-        site.server_close()
+            yield BrowserSites(made.public, made.private, made.answers, lab=lab, datagrams=datagrams)
 
 
 ATTACK = """<!doctype html><title>Attack</title><main><p id=out></p></main>
@@ -120,7 +82,7 @@ Promise.all([
 </script>"""
 
 
-def test_a_page_cannot_reach_private_addresses(sites: PublicAndPrivateSites) -> None:
+def test_a_page_cannot_reach_private_addresses(sites: BrowserSites) -> None:
     body = ATTACK.format(
         inside=sites.url(host="inside.example").rstrip("/"),
         literal=sites.url(host=PRIVATE).rstrip("/"),
@@ -148,7 +110,7 @@ def test_a_page_cannot_reach_private_addresses(sites: PublicAndPrivateSites) -> 
 
 
 @pytest.mark.parametrize("how", ["redirect", "script", "refresh", "action"])
-def test_a_page_that_redirects_to_a_private_address_is_refused(sites: PublicAndPrivateSites, how: str) -> None:
+def test_a_page_that_redirects_to_a_private_address_is_refused(sites: BrowserSites, how: str) -> None:
     inside = sites.url("/secret", host="inside.example")
     sites.public.pages["/redirect"] = lambda handler: handler.reply(302, b"", {"Location": inside})
     sites.public.page("/script", f"<p>x</p><script>location = '{inside}'</script>".encode())
@@ -165,7 +127,7 @@ def test_a_page_that_redirects_to_a_private_address_is_refused(sites: PublicAndP
     sites.untouched()
 
 
-def test_a_private_target_is_refused_without_the_browser(sites: PublicAndPrivateSites) -> None:
+def test_a_private_target_is_refused_without_the_browser(sites: BrowserSites) -> None:
     for url in (sites.url(host="inside.example"), sites.url(host=PRIVATE), "http://localhost/"):
         reply = sites.lab.post(url, formats=["screenshot"])
         assert (reply.status_code, reply.json()["code"]) == (403, "unsafe_domain_blocked"), reply.text
@@ -174,7 +136,7 @@ def test_a_private_target_is_refused_without_the_browser(sites: PublicAndPrivate
     sites.untouched()
 
 
-def test_dns_rebinding_does_not_reach_a_private_address(sites: PublicAndPrivateSites) -> None:
+def test_dns_rebinding_does_not_reach_a_private_address(sites: BrowserSites) -> None:
     """The name of the page resolves to a private address once the page is loaded."""
     sites.answers["rebind.example"] = [PUBLIC, PRIVATE]
     sites.public.page(
@@ -188,7 +150,7 @@ def test_dns_rebinding_does_not_reach_a_private_address(sites: PublicAndPrivateS
     sites.untouched()
 
 
-def test_a_script_of_the_request_cannot_read_local_files(sites: PublicAndPrivateSites) -> None:
+def test_a_script_of_the_request_cannot_read_local_files(sites: BrowserSites) -> None:
     sites.public.page(
         "/plain", b"<main><a href='file:///etc/passwd'>f</a><a id=v href='view-source:file:///etc/passwd'>v</a>"
     )
@@ -207,7 +169,7 @@ def test_a_script_of_the_request_cannot_read_local_files(sites: PublicAndPrivate
     assert data["metadata"]["url"] == sites.url("/plain")
 
 
-def test_blocked_advertisements_are_not_requested(sites: PublicAndPrivateSites) -> None:
+def test_blocked_advertisements_are_not_requested(sites: BrowserSites) -> None:
     sites.answers["ads.doubleclick.net"] = [PUBLIC]
     sites.public.page("/advert", b"x")
     sites.public.page("/with-ads", f"<main>x</main><img src='{sites.url('/advert', 'ads.doubleclick.net')}'>".encode())
@@ -221,7 +183,7 @@ def test_blocked_advertisements_are_not_requested(sites: PublicAndPrivateSites) 
     assert shown() == 1
 
 
-def test_the_egress_proxy_requires_its_password(sites: PublicAndPrivateSites) -> None:
+def test_the_egress_proxy_requires_its_password(sites: BrowserSites) -> None:
     """The egress proxy listens on loopback, which other users share: without its password it refuses."""
     held, arrived = threading.Event(), threading.Event()
 

@@ -3,75 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
-import threading
 from collections.abc import Iterator
 from typing import Any
 
-import loopback_site as loopback
 import pytest
 from catalogue import proves
+from private_sites import PRIVATE, PUBLIC, PublicAndPrivateSites, public_and_private_sites
 
 from weblake_service.page_failure import PageFailure
-from weblake_service.web import addresses
 from weblake_service.web.fetch import Fetcher
 from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls
 
-#: Stands for an address of the public internet; no request leaves loopback.
-PUBLIC, PRIVATE = "127.0.0.2", "127.0.0.1"
-
-
-class Resolver:
-    """A DNS resolver of the test: each name has a sequence of results, the last one for ever."""
-
-    def __init__(self, answers: dict[str, list[str]]) -> None:
-        self.answers = answers
-        self._inner = socket.getaddrinfo
-
-    def __call__(self, host: Any, port: Any, *args: Any, **options: Any) -> Any:
-        name = host.decode() if isinstance(host, bytes) else host
-        told = self.answers.get(name)
-        if told is None:
-            return self._inner(host, port, *args, **options)
-        address = told.pop(0) if len(told) > 1 else told[0]
-        return self._inner(address, port, *args, **options)
-
-
-class PublicAndPrivateSites:
-    """A public site and a private one on the same port, and host names for them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.private = loopback.Site()
-        port = self.private.server_port
-        self.public = loopback.Site.__new__(loopback.Site)
-        loopback.ThreadingHTTPServer.__init__(self.public, (PUBLIC, port), loopback.Handler)
-        self.public.pages, self.public.requests, self.public.connections = {}, [], 0
-        self.public.stop = threading.Event()
-        for site in (self.private, self.public):
-            threading.Thread(target=site.serve_forever, args=(0.01,), daemon=True).start()
-        self.resolver = Resolver({"public.example": [PUBLIC], "inside.example": [PRIVATE]})
-        judged = addresses.is_public
-        monkeypatch.setattr(
-            addresses, "is_public", lambda address: address == ipaddress.ip_address(PUBLIC) or judged(address)
-        )
-        monkeypatch.setattr(socket, "getaddrinfo", self.resolver)
-
-    def url(self, path: str = "/", host: str = "public.example") -> str:
-        return f"http://{host}:{self.private.server_port}{path}"
-
-    def close(self) -> None:
-        for site in (self.private, self.public):
-            site.shutdown()
-            site.server_close()
-
 
 @pytest.fixture
-def sites(monkeypatch: pytest.MonkeyPatch) -> Iterator[PublicAndPrivateSites]:
-    made = PublicAndPrivateSites(monkeypatch)
-    yield made
-    made.close()
+def sites() -> Iterator[PublicAndPrivateSites]:
+    with public_and_private_sites() as made:
+        yield made
 
 
 def fetched(work: Any) -> Any:
@@ -92,7 +40,7 @@ def fetched(work: Any) -> Any:
     becomes="connect_tcp(host, port, timeout, local_address, socket_options)",
 )
 def test_s7_dns_rebinding_does_not_change_the_checked_address(sites: PublicAndPrivateSites) -> None:
-    sites.resolver.answers["rebinding.example"] = [PUBLIC, PRIVATE]
+    sites.answers["rebinding.example"] = [PUBLIC, PRIVATE]
     sites.public.page("/", b"public")
     sites.private.page("/", b"secret")
     assert fetched(lambda fetcher: fetcher.get(sites.url(host="rebinding.example"))).body == b"public"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from weblake.api import webhooks
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake_service.config import ServiceKey, TeamPlan
 from weblake_service.jobs import webhook_delivery
 from weblake_service.page_failure import PageFailure
@@ -32,7 +31,6 @@ class Receiver:
     statuses: list[int] = field(default_factory=list)
     held: set[str] = field(default_factory=set)
     under_way: int = 0
-    most_under_way: int = 0
 
     def types(self) -> list[str]:
         return [event["type"].partition(".")[2] for event in self.events()]
@@ -45,39 +43,22 @@ class Receiver:
 def receiver() -> Iterator[Receiver]:
     told, lock = Receiver(), threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            size = int(self.headers["Content-Length"])
-            body = self.rfile.read(size)
-            if len(body) < size:
-                return  # the service was killed before it had sent it all
+    def answer(asked: LoopbackRequest) -> LoopbackResponse:
+        with lock:
             status = told.statuses.pop(0) if told.statuses else 204
-            with lock:
-                told.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
-                told.under_way += 1
-                told.most_under_way = max(told.most_under_way, told.under_way)
-            kind, deadline = json.loads(body)["type"].partition(".")[2], time.monotonic() + 120
-            while (kind in told.held or self.path in told.held) and time.monotonic() < deadline:
-                time.sleep(0.005)
-            with lock:
-                told.under_way -= 1
-            with contextlib.suppress(OSError):  # a killed service does not wait
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+            told.got.append((asked.headers, asked.body))
+            told.under_way += 1
+        kind, deadline = json.loads(asked.body)["type"].partition(".")[2], time.monotonic() + 120
+        while {kind, asked.target} & told.held and time.monotonic() < deadline:
+            time.sleep(0.005)
+        with lock:
+            told.under_way -= 1
+        return LoopbackResponse(status)
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told.url = f"http://127.0.0.1:{server.server_port}/hook?x=1"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield told
-    told.held.clear()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with LoopbackServer(answer) as server:
+        told.url = f"{server.url}/hook?x=1"
+        yield told
+        told.held.clear()
 
 
 def test_a_completed_job_is_announced_signed(make_bench: Any, receiver: Receiver) -> None:

@@ -6,17 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_in_process import run_command
 
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake_service.server import LocalService
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -25,55 +23,25 @@ CANARY = "canary-of-the-system-tests"
 PROGRAM = ("-m", "weblake")
 
 
-class Site(BaseHTTPRequestHandler):
+def answer(asked: LoopbackRequest) -> LoopbackResponse:
     """Pages /0 to /29, each linking to the next two; /secret is behind robots.txt; anything else is a 404."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        name = self.path.strip("/")
-        if self.path == "/robots.txt":
-            return self._answer(200, "text/plain", "User-agent: *\nDisallow: /secret\n")
-        if name == "":
-            name = "0"
-        if not name.isdigit() or int(name) >= 30:
-            return self._answer(404, "text/html", "<title>Nothing</title><p>There is nothing here.</p>")
-        n = int(name)
-        links = "".join(f'<a href="/{m}">page {m}</a> ' for m in (n + 1, n + 2) if m < 30)
-        main = f"<h1>Page {n}</h1><p>Ünïcode № {n} 日本語</p>{links}<a href='/secret'>s</a>"
-        return self._answer(200, "text/html; charset=utf-8", f"<title>Page {n}</title><main>{main}</main>")
-
-    def _answer(self, status: int, kind: str, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def start_site() -> Iterator[str]:
-    """Yield the base URL of a running site."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    if asked.path == "/robots.txt":
+        return LoopbackResponse(200, b"User-agent: *\nDisallow: /secret\n", {"Content-Type": "text/plain"})
+    name = asked.path.strip("/") or "0"
+    if not name.isdigit() or int(name) >= 30:
+        html = "<title>Nothing</title><p>There is nothing here.</p>"
+        return LoopbackResponse(404, html.encode(), {"Content-Type": "text/html"})
+    n = int(name)
+    links = "".join(f'<a href="/{m}">page {m}</a> ' for m in (n + 1, n + 2) if m < 30)
+    main = f"<h1>Page {n}</h1><p>Ünïcode № {n} 日本語</p>{links}<a href='/secret'>s</a>"
+    html = f"<title>Page {n}</title><main>{main}</main>"
+    return LoopbackResponse(200, html.encode(), {"Content-Type": "text/html; charset=utf-8"})
 
 
 @pytest.fixture(scope="session")
 def site() -> Iterator[str]:
-    with start_site() as url:
-        yield url
+    with LoopbackServer(answer) as server:
+        yield server.url
 
 
 @pytest.fixture

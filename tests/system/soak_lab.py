@@ -14,10 +14,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest import mock
 
+from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake.testing.process import WeblakeServiceProcess
 from weblake.testing.webhooks import SECRET
 
@@ -124,26 +124,15 @@ class Soak:
         return measurement
 
 
-class Site(BaseHTTPRequestHandler):
+def answer(asked: LoopbackRequest) -> LoopbackResponse:
     """/p/NAME and /s/NAME are small pages, /b/NAME is one of 100 KB, /c/NAME/ the home page of a site of six."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        kind, _, name = self.path.strip("/").partition("/")
-        words = f"The page {name} says what it is called. " * (2500 if kind == "b" else 12)
-        links = "".join(f'<a href="/c/{name}/{n}">{n}</a>' for n in range(5)) if kind == "c" and "/" not in name else ""
-        html = f"<title>{name}</title><main><h1>{name}</h1><p>{words}</p>{links}</main>"
-        known = kind in ("p", "s", "b", "c")
-        body = html.encode() if known else b""
-        self.send_response(200 if known else 404)
-        self.send_header("content-type", "text/html; charset=utf-8")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    kind, _, name = asked.path.strip("/").partition("/")
+    if kind not in ("p", "s", "b", "c"):
+        return LoopbackResponse(404, headers={"Content-Type": "text/html; charset=utf-8"})
+    words = f"The page {name} says what it is called. " * (2500 if kind == "b" else 12)
+    links = "".join(f'<a href="/c/{name}/{n}">{n}</a>' for n in range(5)) if kind == "c" and "/" not in name else ""
+    html = f"<title>{name}</title><main><h1>{name}</h1><p>{words}</p>{links}</main>"
+    return LoopbackResponse(200, html.encode(), {"Content-Type": "text/html; charset=utf-8"})
 
 
 @contextmanager
@@ -193,12 +182,10 @@ def child(program: str, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def main() -> None:
-    """Yield the base URL of the site."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
-    print(f"http://127.0.0.1:{server.server_port}", flush=True)
-    sys.stdin.read()
+    """Serve the site and print its URL, until standard input is closed."""
+    with LoopbackServer(answer) as site:
+        print(site.url, flush=True)
+        sys.stdin.read()
 
 
 if __name__ == "__main__":

@@ -47,8 +47,9 @@ with suppress(ModuleNotFoundError):
     from hypothesis import settings
 
     # Disabled: a deadline per example (200 ms by default) depends on the load of the machine.
-    settings.register_profile("weblake", deadline=None)
-    # `--hypothesis-profile nightly` tries all examples given to `tiers.examples`, other profiles a part of them.
+    settings.register_profile("weblake", deadline=None, max_examples=25)
+    # `--hypothesis-profile nightly` tries all examples given to `tiers.examples`, other profiles a part of them. Tests
+    # that give no number have 100 there.
     settings.register_profile("nightly", deadline=None)
     settings.load_profile("weblake")
 

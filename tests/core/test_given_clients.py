@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import time
+import threading
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
@@ -17,6 +17,7 @@ from weblake.api import operations
 from weblake.api.steps import NoResponse, Request, Response
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import OutcomeUnknown, RetryLater, WeblakeError
+from weblake.http import transport
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 
 BASE, KEY = BaseUrl.parse("https://service.test"), ApiKey("test-key")
@@ -150,14 +151,19 @@ def test_each_wait_of_the_client_is_limited_and_a_connection_ends_before_the_dea
 )
 def test_h14_a_start_is_not_sent_after_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look-up has no timeout; a start that is sent afterwards would be searched for too early."""
-    real = socket.getaddrinfo
+    real, end, over = socket.getaddrinfo, transport._Deadline._end, threading.Event()
+
+    def ended(deadline: transport._Deadline) -> None:
+        end(deadline)
+        over.set()
 
     def lookup(host: str, port: int, *args: object, **kwargs: object) -> object:
         if host == "localhost":
-            time.sleep(1.0)
+            assert over.wait(20)
         return real("127.0.0.1", port, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    monkeypatch.setattr(transport._Deadline, "_end", ended)
     with socket.create_server(("127.0.0.1", 0)) as listener, httpx.Client() as client:
         base = BaseUrl.parse(f"http://localhost:{listener.getsockname()[1]}")
         start = Request("POST", "/v2/x", body=b"{}", deadline_s=0.1, paid=True)

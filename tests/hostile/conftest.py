@@ -15,7 +15,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from both_clients import REMOTE_HOST
-from custom_http_clients import send_with_given_clients
 from landing_commands import KEY, Lake, leaks
 from scripted_service import ScriptedService
 from skipped_waits import SkippedWaits
@@ -24,27 +23,6 @@ from weblake.api import operation
 from weblake.jobs import result_pages
 from weblake.jobs.retry import Retry
 from weblake.loads import starts
-
-#: Test modules that run with every kind of HTTP client: what an error of the connection means depends on the client.
-RUN_WITH_EVERY_CLIENT = ("api_key_leaks", "api_key_origins", "broken_responses", "lost_starts", "unreachable_hosts")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Repeat the tests of these modules in `.ci/run` with clients of httpx that a user gives."""
-    if metafunc.module.__name__.rpartition("test_")[2] not in RUN_WITH_EVERY_CLIENT:
-        return
-    if metafunc.definition.get_closest_marker("own_transport") is None:
-        ways = [pytest.param(False, id=pytest.HIDDEN_PARAM), pytest.param(True, id="httpx", marks=pytest.mark.system)]
-        metafunc.parametrize("given_http_client", ways, indirect=True)
-
-
-@pytest.fixture(autouse=True)
-def given_http_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Return whether requests are sent with a client that the user gives."""
-    given: bool = getattr(request, "param", False)
-    if given:
-        send_with_given_clients(monkeypatch)
-    return given
 
 
 @pytest.fixture
@@ -65,13 +43,7 @@ def other_origin() -> Iterator[ScriptedService]:
 
 
 @pytest.fixture
-def lake(
-    service: ScriptedService,
-    other_origin: ScriptedService,
-    given_http_client: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Lake]:
+def lake(service: ScriptedService, other_origin: ScriptedService, tmp_path: Path) -> Iterator[Lake]:
     """Yield a root whose commands call the service, and assert that no file or output contains the key."""
     env = {"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": KEY, "NO_COLOR": "1"}
     made = Lake(tmp_path / "lake", env)

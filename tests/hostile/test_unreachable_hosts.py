@@ -153,7 +153,6 @@ def test_h14_an_unreachable_host_was_sent_nothing(
     assert service.url.rpartition(":")[2] in got.reason
 
 
-@pytest.mark.own_transport
 def test_h14_a_hanging_name_lookup_ends_at_the_deadline(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +200,6 @@ def unresponsive_addresses(service: ScriptedService) -> Iterator[list[str]]:
         yield addresses
 
 
-@pytest.mark.own_transport
 @proves(
     "H14",
     at="src/weblake/http/failures.py",

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_transport import reply, retry
+from tiers import examples
 
 from weblake import AsyncClient
 from weblake.api.steps import Request, Response, run
@@ -48,7 +49,7 @@ def restarted(state: WatcherState) -> WatcherState:
     return WatcherState.read(json.loads(json.dumps(state.write())))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     jobs=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), min_size=1, max_size=60),
     restarts=st.sets(st.integers(0, 110)),

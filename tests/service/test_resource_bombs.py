@@ -124,28 +124,28 @@ class BombTarget:
             other.join(120)
 
 
-@pytest.fixture
-def bomb_target() -> Iterator[BombTarget]:
-    """Yield a service for each bomb, because its peak memory is measured."""
-    site = loopback.Site()
-    threading.Thread(target=site.serve_forever, args=(0.01,), daemon=True).start()
+@pytest.fixture(scope="module")
+def target() -> Iterator[BombTarget]:
     command = [sys.executable, "-m", "weblake", "serve", "--data", ":memory:", "--port", "0", "--allow-private"]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "WEBLAKE_API_KEY": KEY},
-    ) as service:
+    env = {**os.environ, "WEBLAKE_API_KEY": KEY}
+    with (
+        loopback.serving(loopback.Site()) as site,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as service,
+    ):
         try:
             assert service.stdout is not None
             yield BombTarget(service.pid, json.loads(service.stdout.readline())["url"], site)
         finally:
             service.terminate()
             service.wait(120)
-            site.stop.set()
-            site.shutdown()
-            site.server_close()
+
+
+@pytest.fixture
+def bomb_target(target: BombTarget) -> BombTarget:
+    """Return the service, whose peak memory is measured anew; the test's pages are those of the site."""
+    Path(f"/proc/{target.pid}/clear_refs").write_text("5")  # sets VmHWM to the present size
+    target.site.pages.clear()
+    return target
 
 
 @proves(

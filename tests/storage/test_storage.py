@@ -14,6 +14,7 @@ from catalogue import proves
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.errors import StorageRefused
 from weblake.storage import Storage, objects, open_storage
@@ -244,7 +245,7 @@ def test_names_that_leave_the_root_are_refused(storage: Storage, name: str) -> N
             call()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text(max_size=40))
 def test_no_generated_name_leaves_the_root(name: str) -> None:
     storage = LocalStorage(Path("/nowhere/lake"))

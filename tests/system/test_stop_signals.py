@@ -37,7 +37,7 @@ def staging(root: Path) -> list[str]:
     becomes="            pass",
     case="TERM-part",
 )
-@swept(4)
+@swept(8)
 @pytest.mark.parametrize("name", CODES)
 def test_p9_a_load_stopped_at_a_change_drops_its_staging(lab: Lab, name: str, one_in: int) -> None:
     whole = lab.runs(lab.root("whole"), lab.batch(lab.root("whole"))).points

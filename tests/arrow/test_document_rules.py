@@ -90,20 +90,6 @@ def test_h26_an_escaped_surrogate_inside_json_text_is_mended_and_a_pair_is_not()
     assert row_of(rb'{"json":{"a":"\ud83d\ude00"}}')["repaired"] is False
 
 
-@proves(
-    "H25",
-    at="src/weblake/api/response_json.py",
-    line=", parse_constant=lambda _: None",
-    becomes="",
-)
-def test_h25_json_text_columns_always_contain_json() -> None:
-    row = row_of(b'{"json":{"v":NaN,"w":[-Infinity]},"metadata":{"score":NaN,"title":"a\tb"},"x":"\x01"}')
-    assert json.loads(row["json"]) == {"v": None, "w": [None]}
-    assert row["metadata"] == [("score", None), ("title", "a\tb")]
-    assert json.loads(row["extra"]) == {"x": "\x01"}
-    assert row["repaired"] is True
-
-
 @pytest.mark.parametrize(
     ("text", "time"),
     [
@@ -193,27 +179,6 @@ def test_the_identity_of_a_document_is_distinct_and_cheap() -> None:
 )
 def test_a_status_that_does_not_fit_its_column_is_null(number: int, status: int | None) -> None:
     assert row_of({"metadata": {"statusCode": number}})["status_code"] == status
-
-
-def test_numbers_in_metadata_keep_their_json_text() -> None:
-    row = row_of(b'{"metadata":{"a":0,"b":-0,"c":-7,"d":0.0,"e":1e2,"f":true,"g":false,"h":null,"i":""}}')
-    texts_of_values = {"a": "0", "b": "-0", "c": "-7", "d": "0.0", "e": "1e2", "f": "true", "g": "false"}
-    assert dict(row["metadata"]) == texts_of_values | {"h": None, "i": ""}
-
-
-@pytest.mark.parametrize(
-    ("fields", "extra"),
-    [
-        (b'"metadata":[1]', '{"metadata":[1]}'),
-        (b'"metadata":null', None),
-        (b'"metadata":{}', None),
-        (b'"metadata":{},"warning":5', '{"warning":5}'),
-        (b'"metadata":{},"other":5', '{"other":5}'),
-    ],
-)
-def test_each_reason_alone_puts_a_field_into_extra(fields: bytes, extra: str | None) -> None:
-    found = rows_of(b'{"markdown":"x",%b}' % fields, b'{"metadata":{}}')
-    assert [(row["markdown"], row["extra"]) for row in found] == [("x", extra), (None, None)]
 
 
 @pytest.mark.parametrize(("ms", "rounded"), [("1.5", 2), ("2.5", 2), ("-0.4", 0), ("9223372036854775807", 2**63 - 1)])

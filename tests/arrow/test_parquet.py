@@ -12,8 +12,6 @@ from pathlib import Path
 from unittest import mock
 
 import duckdb
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -64,31 +62,6 @@ def batch_of(*documents: object) -> pa.RecordBatch:
     return batches.flush()()
 
 
-def plain(value: object) -> object:
-    """Return a value in one form for all readers: maps as dicts, arrays as lists, times in UTC, any null as None."""
-    if isinstance(value, dict):
-        if set(value) == {"key", "value"} and isinstance(value["key"], list):  # one of DuckDB's ways to spell a map
-            return dict(zip(value["key"], value["value"], strict=True))
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, datetime):
-        return value.astimezone(timezone.utc).replace(tzinfo=None)
-    if isinstance(value, list | tuple) or type(value).__name__ == "ndarray":
-        return [plain(inner) for inner in value]
-    return None if value is None or value is pd.NaT or value is pd.NA or value != value else value
-
-
-def as_map(value: object) -> object:
-    """The metadata column: a dict, or a list of pairs, or a list of {key, value}."""
-    value = plain(value)
-    if isinstance(value, list):
-        return {pair["key"]: pair["value"] for pair in value} if value and isinstance(value[0], dict) else dict(value)
-    return value
-
-
-def normal(rows: list[dict]) -> list[dict]:
-    return [{k: as_map(v) if k == "metadata" else plain(v) for k, v in row.items()} for row in rows]
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     with parquet.ParquetFile(tmp_path / "x.parquet", schemas.DOCUMENTS) as writer:
@@ -101,21 +74,6 @@ def read_duckdb(path: Path) -> list[dict]:
         connection.execute("SET TimeZone = 'UTC'")
         relation = connection.sql(f"SELECT * FROM '{path}'")
         return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
-
-
-def read_pandas(path: Path) -> list[dict]:
-    rows = pd.read_parquet(path).to_dict("records")
-    return [{k: v.to_pydatetime() if isinstance(v, pd.Timestamp) else v for k, v in row.items()} for row in rows]
-
-
-def test_every_reader_reads_the_same_rows(file: Path) -> None:
-    expected = normal(batch_of(FULL, {}, {"markdown": "two", "metadata": {}}).to_pylist())
-    assert expected[0]["title"] == "one"
-    assert expected[0]["metadata"]["title"] == '["one", "two"]'
-    assert normal(pq.read_table(file).to_pylist()) == expected
-    assert normal(pl.read_parquet(file).to_dicts()) == expected
-    assert normal(read_duckdb(file)) == expected
-    assert normal(read_pandas(file)) == expected
 
 
 def test_the_footer_names_load_and_version(file: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
@@ -13,7 +12,7 @@ from typing import Any
 
 import firecrawl
 import pytest
-from firecrawl import AsyncFirecrawl, Firecrawl
+from firecrawl import Firecrawl
 from firecrawl.v2.types import PaginationConfig, ParseOptions, ScrapeOptions, WebhookConfig
 from gated_site import GatedSite
 from polling import until
@@ -215,22 +214,3 @@ def test_the_team_reads_its_usage(client: Firecrawl, site: GatedSite) -> None:
     assert credits.success is True
     assert tokens.success is True
     assert len(credits.periods) == len(tokens.periods) == 1
-
-
-def test_the_asynchronous_client_works(served: Any, site: GatedSite) -> None:
-    async def main() -> None:
-        client = AsyncFirecrawl(api_key=served.key, api_url=served.url)
-        urls = site.pages(3, first=300)
-        assert (await client.scrape(urls[0], formats=["markdown"])).markdown.startswith("# Page 300")
-        job = await client.batch_scrape(urls, poll_interval=POLL_S, wait_timeout=60)
-        assert len(job.data) == 3
-        crawled = await client.crawl(url=f"{site.url}/", limit=2, poll_interval=POLL_S, timeout=60)
-        assert len(crawled.data) == 2
-        assert (await client.map(f"{site.url}/", limit=2)).links
-        assert (await client.search("page", limit=1)).web
-        assert (await client.parse(b"<p>x</p>", filename="x.html")).markdown == "x"
-        assert (await client.get_parse_formats())[0].extensions
-        assert (await client._v2_client.get_credit_usage_historical(by_api_key=True)).periods
-        assert (await client.get_queue_status()).max_concurrency
-
-    asyncio.run(main())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from firecrawl import AsyncFirecrawl, Firecrawl
+from firecrawl import Firecrawl
 from firecrawl.v2.types import ScrapeOptions
 from pydantic import BaseModel
 
@@ -92,13 +91,3 @@ def test_a_prompt_becomes_crawl_parameters(client: Firecrawl, weblake_llm: Any, 
     assert (shown.include_paths, shown.limit) == (["^/news/"], 2)
     job = client.crawl(weblake_site.url + "/news/", prompt="Two pages of news.", poll_interval=POLL_S, timeout=60)
     assert (job.status, job.completed) == ("completed", 2)
-
-
-def test_the_asynchronous_client_works(weblake_service: Any, weblake_llm: Any, weblake_site: Any) -> None:
-    async def main() -> None:
-        client = AsyncFirecrawl(api_key=weblake_service.key, api_url=weblake_service.url)
-        weblake_llm.say({"action": "finish", "data": {"a": 1}})
-        found = await client.agent(prompt="x", poll_interval=POLL_S, timeout=60)
-        assert (found.status, found.data) == ("completed", {"a": 1})
-
-    asyncio.run(main())

@@ -152,16 +152,6 @@ def test_the_dashboard_and_the_alerts_query_only_what_is_emitted(lab: ObservedLa
     assert [name for name in shown if not {name, f"{name}_bucket"} & set(emitted)] == []
 
 
-def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
-        at = panel["gridPos"]
-        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
-        assert not cells & taken, panel["title"]
-        assert max(x for x, _ in cells) < 24
-        taken |= cells
-
-
 def test_the_alerts_of_the_page_are_those_of_the_rules() -> None:
     rules = [rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]]
     assert [row[0].strip("`") for row in table("alert | condition | needs")] == rules

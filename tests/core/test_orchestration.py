@@ -120,7 +120,3 @@ def test_a_history_names_the_loads_that_it_leaves_out(tmp_path: Path) -> None:
     rows = orchestration.history(dataset, unreadable=lambda load_id, why: left_out.append(load_id))
     assert [row.receipt.load_id for row in rows] == [load_id(0)]
     assert left_out == [load_id(1)]
-
-
-def test_each_name_of_the_door_is_there() -> None:
-    assert [name for name in dir(orchestration) if not hasattr(orchestration, name)] == []

@@ -55,49 +55,6 @@ def test_templates_are_found_in_source_code() -> None:
     assert not any(map(names_command_line_term, ("WEBLAKE_API_KEY", "`weblake serve` printed", "a -- b")))
 
 
-@pytest.mark.parametrize(
-    ("template", "in_python", "typed"),
-    [
-        (
-            "{run_again}, with {allow_partial} to publish what there is, or with a larger {missing_ratio}.",
-            "Call it again with the same arguments, with allow_partial=True to publish what there is, or with a larger "
-            "missing_ratio.",
-            "Run the same command again, with --allow-partial to publish what there is, or with a larger "
-            "--missing-ratio.",
-        ),
-        (
-            "{run_again}, with a larger {timeout}; nothing is paid twice.",
-            "Call it again with the same arguments, with a larger timeout_s; nothing is paid twice.",
-            "Run the same command again, with a larger --timeout; nothing is paid twice.",
-        ),
-        (
-            "If the job is known, land it with {land}; otherwise {start_afresh}.",
-            "If the job is known, land it with weblake.land; otherwise start afresh with new=True.",
-            "If the job is known, land it with `weblake land`; otherwise start afresh with --new.",
-        ),
-        (
-            "Check {base_url} and that the service is up.",
-            "Check base_url (WEBLAKE_BASE_URL) and that the service is up.",
-            "Check WEBLAKE_BASE_URL and that the service is up.",
-        ),
-        (
-            "Use https, or allow it with {insecure}.",
-            "Use https, or allow it with insecure=True (WEBLAKE_INSECURE=1).",
-            "Use https, or allow it with --insecure (WEBLAKE_INSECURE=1).",
-        ),
-        (
-            "Look for the job {in_activity} before starting it again.",
-            "Look for the job in client.list_activity() before starting it again.",
-            "Look for the job in `weblake activity` before starting it again.",
-        ),
-    ],
-)
-def test_the_terms_of_python_and_of_the_command_line(template: str, in_python: str, typed: str) -> None:
-    assert template in [each.text for each in TEMPLATES]
-    assert Remedy(template).text_for(PYTHON) == in_python
-    assert Remedy(template).text_for(COMMAND_LINE) == typed
-
-
 def test_values_are_inserted_unchanged() -> None:
     remedy = Remedy("Give {max_credits} {credits}, or use {another_root}.", {"credits": 64})
     assert remedy.text_for(PYTHON) == "Give max_credits 64, or use another root."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from unittest import mock
 
@@ -97,25 +96,6 @@ def test_p13_an_unreadable_record_stops_its_own_load_only(position: str, step: s
     assert lab.visible == {same_slot.load_id, other_slot.load_id}
 
 
-def test_workers_of_two_versions_land_into_one_root() -> None:
-    lab = Lab()
-    first, second, third = (lab.request("task", f"run-{n}") for n in range(3))
-    lab.land(first)
-    with newer_weblake(lab.dataset):
-        lab.land(second)
-    assert lab.visible == {second.load_id}
-    lab.land(third)
-    assert lab.visible == {third.load_id}
-    with newer_weblake(lab.dataset):
-        lab.land(lab.request("other", "run-1"))
-        lab.land(first)
-        lab.land(third)
-    assert len(lab.world.jobs) == 4
-    with pytest.raises(StorageRefused, match="version"):
-        lab.land(second)
-    assert len(lab.world.jobs) == 4
-
-
 def test_an_entry_of_the_index_that_is_of_another_load_is_not_believed() -> None:
     lab = Lab()
     first, other = lab.request("task", "run-1"), lab.request("other", "run-1")
@@ -203,45 +183,6 @@ def test_a_worker_of_another_version_retires_a_load_while_it_lands(moment: str, 
     assert lab.visible == {second.load_id}
 
 
-@pytest.mark.parametrize("second_is_newer", [True, False])
-def test_two_versions_land_loads_of_one_slot_in_any_interleaving(second_is_newer: bool) -> None:
-    """Before each storage call of one landing the other one lands: both succeed, and the newest load stays."""
-
-    def met(nth: int) -> int:
-        lab = Lab()
-        inner = lab.dataset
-        first, second, root = lab.request("task", "run-1"), lab.request("task", "run-2"), lab.request("root", "run-1")
-        lab.land(root)  # the root has landed something before
-
-        def meanwhile() -> None:
-            dataset, lab.dataset = lab.dataset, inner
-            with newer_weblake(inner) if second_is_newer else this_weblake(inner):
-                lab.land(second)
-            lab.dataset = dataset
-
-        storage = InterruptedStorage(inner.storage, nth, meanwhile)
-        lab.dataset = Dataset.at(storage)  # type: ignore[arg-type]
-        with nullcontext() if second_is_newer else newer_weblake(inner):
-            lab.land(first)
-            calls = storage.calls
-            lab.land(first)
-        if nth:
-            assert len(lab.world.jobs) == 3, nth
-            newest = max((first, second), key=lambda each: created(inner, each.load_id))
-            assert lab.visible == {newest.load_id, root.load_id}, nth
-        return calls
-
-    calls = met(0)
-    assert calls > 20
-    for nth in range(1, calls + 1):
-        met(nth)
-
-
-def created(dataset: Dataset, load_id: str) -> str:
-    intent = json.loads(dataset.storage.read(f"{layout.LEDGER}/{load_id}.json") or b"")
-    return str(intent["created_at"])
-
-
 @with_each_damage
 @pytest.mark.parametrize("step", sorted(POSITIONS["landed"] - {".owner"}))
 def test_a_lost_start_is_looked_up_although_a_record_of_another_load_is_damaged(step: str, damage: str) -> None:
@@ -259,21 +200,6 @@ def test_a_lost_start_is_looked_up_although_a_record_of_another_load_is_damaged(
     lab.land(lost)
     assert lab.dataset.ledger.owner("batch_scrape", job) == lost.load_id
     assert len(lab.world.jobs) == 2
-
-
-def test_a_lost_start_adopts_no_job_of_a_newer_worker() -> None:
-    lab = Lab(replay=False)
-    lost, other = lab.request("task", "run-1"), lab.request("other", "run-1", url="https://site.test/task")
-    lab.begin(lost)
-    lab.world.jobs.clear()  # its start never arrived
-    for name in lab.records(lost.load_id):
-        if step_of(name) in (".job", ".owner"):
-            lab.dataset.storage.delete(name)
-    with newer_weblake(lab.dataset):
-        lab.land(other)
-    lab.land(lost)
-    assert len(lab.world.jobs) == 2
-    assert lab.visible == {lost.load_id, other.load_id}
 
 
 @with_each_damage

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import fsspec
 import pytest
 from catalogue import proves
 from scripted_job import url_of
@@ -21,7 +20,6 @@ from weblake.events import Event, StatusPolled
 from weblake.jobs.retry import observing
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming, Terms
-from weblake.storage.objects import ObjectStorage
 
 #: Directories of which one is usually on another file system than `tmp_path`.
 ELSEWHERE = [Path("/dev/shm"), Path(tempfile.gettempdir())]
@@ -217,30 +215,3 @@ def test_p4_a_root_that_vanishes_during_the_job_is_reported_and_lands_later(tmp_
         away.rename(root)
         receipt = load.land(SimulatedClient(world), open_dataset(root), request, Terms(timeout_s=60)).receipt
     assert (receipt.stored, len(world.jobs)) == (1, 1)
-
-
-class UnconditionalFileSystem:
-    """A file system that ignores the precondition of a write."""
-
-    protocol = "memory"
-
-    def __init__(self) -> None:
-        self._fs = fsspec.filesystem("memory")
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._fs, name)
-
-    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
-        self._fs.pipe_file(path, value)
-
-
-@proves(
-    "1.5",
-    at="src/weblake/storage/objects.py",
-    line="            if not self.create(probe, first) or self.create(probe, second):",
-    becomes="            if not self.create(probe, first):",
-)
-def test_a_storage_without_conditional_create_is_refused_before_the_start() -> None:
-    storage = ObjectStorage("memory", UnconditionalFileSystem(), f"/{uuid.uuid4().hex}", "memory://x")  # type: ignore[arg-type]
-    assert "If-None-Match" in refused(Dataset.at(storage)).message
-    assert storage.list("") == []

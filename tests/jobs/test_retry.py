@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from itertools import accumulate
@@ -442,27 +441,6 @@ def test_h1_a_429_without_retry_after_uses_the_shared_retry_budget() -> None:
         with pytest.raises(RateLimited):
             transport.run(rules.call(READ))
     assert len(transport.sent) == 3 + 10 // 5
-
-
-@pytest.mark.parametrize(
-    ("headers", "body", "least", "most"),
-    [
-        ({"retry-after": "25"}, {}, 25, 28),
-        ({"retry-after": "0"}, {}, 0.04, 0.5),
-        ({"retry-after": "-3"}, {}, 0.04, 0.5),
-        ({"retry-after": "Sat, 21 Nov 2026 10:00:30 GMT", "date": "Sat, 21 Nov 2026 10:00:00 GMT"}, {}, 30, 32),
-        ({"retry-after": "Sat, 21 Nov 1996 10:00:30 GMT"}, {}, 0.04, 0.5),
-        ({}, {"error": "x", "details": {"retryAfterSeconds": 12}}, 12, 14),
-        ({}, {"error": "Rate limit exceeded, please retry after 17s, resets at noon"}, 17, 19),
-        ({"retry-after": "garbage"}, {"error": "retry after 9s"}, 9, 11),
-    ],
-)
-def test_the_retry_after_of_the_service_is_obeyed(
-    headers: Mapping[str, str], body: object, least: float, most: float
-) -> None:
-    transport = ScriptedTransport([reply(429, body, headers, received_at=1.8e9), reply()])
-    transport.run(retry().call(READ))
-    assert least <= transport.slept[0] <= most
 
 
 def waited(header: str, chance: float, status: int, **more: str) -> tuple[list[float], RateLimited | None]:

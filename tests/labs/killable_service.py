@@ -16,14 +16,14 @@ PROCESS = Path(__file__).parent / "service_process.py"
 
 @contextmanager
 def service_process(
-    db: Path, log: Path, *seed: str, headers: Mapping[str, str]
+    db: Path, log: Path, *, headers: Mapping[str, str]
 ) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     """Yield a service process and a client of it; the process is killed at the end if it is alive.
 
     `log` is the file to which the process appends each requested page.
     """
     child = subprocess.Popen(
-        [sys.executable, str(PROCESS), str(db), str(log), *seed],
+        [sys.executable, str(PROCESS), str(db), str(log)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,6 +1,6 @@
 """A service in a separate process, with a fake web whose pages are slow, to be killed while a job runs.
 
-Arguments: the database, a file to which every requested page is appended before it is answered, and a seed.
+Arguments: the database and a file to which every requested page is appended before it is answered.
 """
 
 import asyncio
@@ -27,8 +27,7 @@ class SlowWeb(fake_web.FakeWeb):
         return await super().scrape(url, options)
 
 
-seed = int(sys.argv[3]) if len(sys.argv) > 3 else None
-config = ServiceConfig(seed=seed, testing=True)
+config = ServiceConfig(testing=True)
 service = LocalService(sys.argv[1], keys="test-key", config=config, web=lambda config: SlowWeb()).start()
 print(json.dumps({"url": service.url}), flush=True)
 sys.stdin.readline()

@@ -29,7 +29,6 @@ from weblake.errors import (
     CreditsExhausted,
     DeadlineExceeded,
     OutcomeUnknown,
-    RateLimited,
     RequestRejected,
     ServiceUnavailable,
     ServiceUnreachable,
@@ -320,13 +319,6 @@ def test_a_job_that_another_process_records_meanwhile_ends_the_wait(ledger: Ledg
     assert [each.outcome for each in seen if isinstance(each, LostStartResolved)] == ["recorded"]
 
 
-def test_the_records_of_a_start_name_its_request_and_its_list(ledger: Ledger) -> None:
-    job = start(ledger, Service([STARTED]))
-    assert (job.request_sha256, job.urls, job.adopted) == ("a", "list", False)
-    (recorded,) = ledger.starts(LOAD)
-    assert (recorded.n, recorded.request_sha256, recorded.urls, recorded.void) == (1, "a", "list", False)
-
-
 def test_a_replaying_service_gets_six_attempts_with_one_key(ledger: Ledger) -> None:
     service = Service([LOST])
     with pytest.raises(ServiceUnreachable, match=f"load {LOAD} was started could not be asked") as caught:
@@ -495,14 +487,6 @@ def test_only_a_job_that_has_ended_may_refuse_its_cancel(status: int, *, fails: 
     assert [request.method for request in transport.sent] == ["DELETE"]
 
 
-def test_a_start_that_is_always_rate_limited_is_sent_twenty_times(ledger: Ledger) -> None:
-    service = Service([reply(429, {"success": False, "error": "slow down"}, {"retry-after": "0"})])
-    with pytest.raises(RateLimited):
-        start(ledger, service)
-    assert len(set(service.keys)) == len(service.sent) == 20
-    assert all(each.void for each in ledger.starts(LOAD))
-
-
 def test_a_last_attempt_that_is_lost_leaves_it_unknown_whether_the_job_was_started(ledger: Ledger) -> None:
     refused = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "0"})
     with pytest.raises(OutcomeUnknown, match="in 20 attempts"):
@@ -514,14 +498,3 @@ def test_the_id_of_a_listed_job_is_recorded_in_small_letters(ledger: Ledger) -> 
     job_id = "abcdef00-0000-4000-8000-000000000001"
     job = start(ledger, Service([LOST], listed=[{**entry(BEGAN), "id": job_id.upper()}]))
     assert (job.job_id, job.adopted) == (job_id, True)
-
-
-def test_a_lost_start_that_is_in_no_list_needs_a_new_load(ledger: Ledger) -> None:
-    intent = Intent(load_id=LOAD, kind="parse", endpoint="parse", created_at=iso(BEGAN), request_sha256="a")
-    operation = operations.start_batch_scrape(URLS)
-    spec = starts.JobSpec(ledger.record_intent(intent), lambda key: with_key(operation, key), None)
-    service = Service([LOST])
-    with pytest.raises(OutcomeUnknown, match="the activity list does not have this kind of call") as caught:
-        service.run(starts.start(spec, ledger, retry()))  # type: ignore[arg-type]
-    assert "start afresh with new=True" in str(caught.value)
-    assert [method for method, _ in service.came] == ["POST"]

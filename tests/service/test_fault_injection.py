@@ -11,16 +11,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from tiers import examples
 
 from weblake.errors import InvalidOption
 from weblake_service import server
 from weblake_service.faults import read_file
-from weblake_service.faults.rules import Effect
 
 A = "http://site.test/a"
 PATH = "/v2/team/queue-status"
@@ -239,35 +234,3 @@ def test_an_invalid_rules_file_is_reported(tmp_path: Path, name: str, text: str 
         (tmp_path / name).write_text(text)
     with pytest.raises(InvalidOption, match=said):
         read_file(tmp_path / name)
-
-
-_NAMES = [field.name for field in msgspec.structs.fields(Effect)]
-_VALUES = st.one_of(
-    st.booleans(), st.none(), st.integers(-2, 700), st.floats(0, 3), st.text(max_size=8), st.just({"X": "y"})
-)
-
-
-@settings(max_examples=examples(250), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    effect=st.dictionaries(st.sampled_from(_NAMES), _VALUES, max_size=3).filter(lambda one: not one.get("stall")),
-    path=st.text(max_size=4),
-    query=st.sampled_from(["", "?skip=1", "?skip=1&limit=1", "?limit=9&x=%FF"]),
-)
-def test_every_rule_is_applied_or_refused(
-    bench: Any, ended_job: str, effect: dict[str, object], path: str, query: str
-) -> None:
-    reply = bench.http.post("/_weblake/faults", json={"match": {"path": path}, "effect": effect, "times": None})
-    assert reply.status_code in (200, 400), reply.text
-    try:
-        done = bench.http.get(f"/v2/batch/scrape/{ended_job}{query}", timeout=60)
-        assert done.status_code != 500 or {"status", "code"} & set(effect), done.text
-    except (httpx.RemoteProtocolError, httpx.ReadError):
-        assert {"drop_before", "drop_after", "truncate"} & set(effect)
-    bench.http.delete("/_weblake/faults")
-
-
-@pytest.fixture
-def ended_job(bench: Any) -> str:
-    job: str = bench.batch(A, f"{A}b", f"{A}c")
-    bench.wait_until_ended(job)
-    return job

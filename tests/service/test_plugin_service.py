@@ -34,20 +34,6 @@ def ended(client: weblake.Client, job: str) -> Any:
     return status
 
 
-def test_the_same_calls_have_the_same_responses(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
-    def turn() -> list[Any]:
-        weblake_service.reset()
-        client = weblake_service.client()
-        jobs = [client.start_batch_scrape(weblake_site.urls()).id for _ in range(2)]
-        found: list[Any] = [jobs]
-        for job in jobs:
-            status = ended(client, job)
-            found.append([(one.metadata.scrape_id, one.metadata.source_url, one.markdown) for one in status.data])
-        return found
-
-    assert turn() == turn()
-
-
 @pytest.mark.smoke
 def test_an_asynchronous_client_uses_the_service(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
     async def main() -> int | None:

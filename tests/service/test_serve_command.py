@@ -121,13 +121,15 @@ def test_keys_and_teams_are_read_from_a_file(start: Start, tmp_path: Path) -> No
 def test_a_stored_key_is_ignored_with_a_keys_file(start: Start, tmp_path: Path) -> None:
     child, first = start("--data", tmp_path / "d")
     assert status(first["url"], first["key"]) == 200
-    ended(child)
+    assert first["key"] not in ended(child)[1], "a generated key is shown once"
+    assert all(first["key"].encode() not in path.read_bytes() for path in (tmp_path / "d").iterdir())
     file = tmp_path / "keys.json"
     file.write_text(json.dumps({"keys": [{"name": "one", "key": "test-key-red"}]}))
     child, second = start("--data", tmp_path / "d", "--keys", file)
     assert [status(second["url"], key) for key in (first["key"], "test-key-red")] == [401, 200]
     ended(child)
     child, third = start("--data", tmp_path / "d")
+    assert set(third) == {"url", "data"}
     assert [status(third["url"], key) for key in (first["key"], "test-key-red")] == [200, 401]
 
 

@@ -116,34 +116,6 @@ def test_p4_a_landed_load_is_found_on_a_read_only_file_system(local_root: str) -
     assert done.stdout == "fine\n", done.stderr
 
 
-@pytest.mark.parametrize("where", ["root", "above", "ledger", "table", "dangling", "nowhere", "proc"])
-def test_p4_preflight_failures_say_what_to_do(tmp_path: Path, where: str) -> None:
-    root = tmp_path / "lake"
-    match where:
-        case "root":
-            root.write_text("a file")
-        case "above":
-            (tmp_path / "lake").write_text("a file")
-            root = tmp_path / "lake" / "below"
-        case "ledger":
-            root.mkdir()
-            (root / "_weblake").write_text("a file")
-        case "table":
-            (root / "documents").mkdir(parents=True)
-            (root / "documents" / "load_date=2026-11-21").write_text("a file")
-        case "dangling":
-            root.symlink_to(tmp_path / "gone")
-        case "nowhere":
-            root = tmp_path / "not" / "there"
-        case "proc":
-            root = Path("/proc/lake")
-    with pytest.raises(StorageRefused) as caught:
-        open_storage(root).preflight("documents/load_date=2026-11-21")
-    assert str(root) in caught.value.message
-    assert caught.value.hint
-    assert "probe" not in [path.name for path in tmp_path.rglob("probe-*")]
-
-
 def test_preflight_names_a_bucket_that_is_missing(s3_root: str) -> None:
     with pytest.raises(StorageRefused, match="bucket"):
         open_storage("s3://no-such-bucket-here/lake").preflight("documents/k=1")

@@ -41,23 +41,6 @@ def test_a_memory_root_is_refused_before_the_start(weblake_command: Any, service
     assert not [each for each in service.requests() if each["method"] == "POST"]
 
 
-def test_a_load_with_only_failed_pages_publishes_page_errors(
-    weblake_command: Any, service: Any, tmp_path: Path
-) -> None:
-    command = ("batch", "http://127.0.0.1:9/a", "http://127.0.0.1:9/b", "--to", str(tmp_path / "lake"), "--json")
-    first = weblake_command(*command)
-    assert first.code == 1
-    assert (first.json["failed"], first.json["error"]["type"]) == (2, "LoadIncomplete")
-    assert len(first.err.strip().splitlines()) == 1
-    assert not list((tmp_path / "lake").glob("documents/**/*.parquet"))
-    assert weblake.read(tmp_path / "lake", "page_errors").to_table().num_rows == 2
-    requests = len(service.requests())
-    again = weblake_command(*command)
-    assert again.code == 1
-    assert again.json["failed"] == 2
-    assert len(service.requests()) == requests
-
-
 def test_a_detached_batch_lands_later(weblake_command: Any, site: str, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     started = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--detach")
@@ -71,18 +54,6 @@ def test_a_detached_batch_lands_later(weblake_command: Any, site: str, tmp_path:
     cancelled = weblake_command("cancel", "batch", job_id, "--json")
     assert cancelled.code == 1  # it is completed
     assert weblake_command("errors", "batch", job_id, "--json").json == {"errors": [], "robotsBlocked": []}
-
-
-def test_a_detached_batch_is_accounted_for_by_the_submitted_list(
-    weblake_command: Any, service: Any, site: str, tmp_path: Path
-) -> None:
-    """The service loses a page and does not count it; only the stored list contains it."""
-    service.faults({"match": {"path": "/2$"}, "effect": {"lose_page": True}})
-    lake = str(tmp_path / "lake")
-    job_id = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--detach").out.strip()
-    landed = weblake_command("land", "batch", job_id, "--to", lake, "--json")
-    assert (landed.code, landed.json["submitted"], landed.json["missing"]) == (1, 2, 1), landed.err
-    assert f"{site}/2" in landed.err
 
 
 def test_max_credits_is_checked_before_the_start(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:

@@ -116,17 +116,6 @@ def test_allow_partial_gives_the_same_receipt_at_once_and_later(weblake_command:
     assert weblake.read(lake).to_table().num_rows == 2
 
 
-def test_the_remedy_for_a_job_started_elsewhere_names_only_its_own_options(
-    weblake_command: Any, site: str, tmp_path: Path
-) -> None:
-    job = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "one"), "--json").json["job_id"]
-    for _ in range(2):
-        run = weblake_command("land", "batch", job, "--to", str(tmp_path / "two"))
-        assert run.code == 0
-    assert "landed already" in run.err
-    assert "--new" not in run.err
-
-
 @pytest.fixture
 def embedded(weblake_command: Any, tmp_path: Path) -> Any:
     """Return the command line without a base URL and with a state directory of its own."""

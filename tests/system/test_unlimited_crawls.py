@@ -90,13 +90,6 @@ def test_yes_skips_the_question_and_a_started_load_does_not_ask(
     assert starts(service) == 1
 
 
-@pytest.mark.parametrize("limit", [("--limit", "2"), ("--max-credits", "2"), ("-o", "limit=2")])
-def test_any_limit_avoids_the_question(weblake_command: Any, site: str, tmp_path: Path, limit: tuple[str, ...]) -> None:
-    run = weblake_command("crawl", f"{site}/", "--to", str(tmp_path / "lake"), *limit, "--json")
-    assert (run.code, run.json["stored"]) == (0, 2), run.err
-    assert "up to" not in run.err
-
-
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("answer", "code"),

@@ -19,7 +19,7 @@ from pathlib import Path
 from weblake_service.sessions.code.languages import LanguageMissing, search_path, write_files
 from weblake_service.sessions.code.output import MAX_BYTES, BoundedOutput
 
-#: Runs the code in its process group, within limits; $0 is the number of seconds of the processor. Memory is not limited,
+#: Runs the code in its process group, within limits; $0 is the maximum number of CPU seconds. Memory is not limited,
 #: because node reserves far more than it uses. The subshell kills the group when the service closes its end of standard
 #: input, or has ended.
 _SHELL = """
@@ -84,7 +84,7 @@ async def run_code(
 async def _run_in_folder(
     code: str, language: str, cdp_url: str, folder: Path, timeout_s: float, page: str
 ) -> Execution:
-    folder = folder.absolute()
+    folder = Path(os.path.abspath(folder))  # noqa: PTH100, ASYNC240 - it touches no disk
     room = folder / f".run-{secrets.token_hex(8)}"
     room.mkdir(0o700)
     try:

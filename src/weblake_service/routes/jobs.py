@@ -48,7 +48,7 @@ class JobRoutes(RouteGroup):
         skip = read_integer(request, "skip", minimum=0, maximum=None, default=0)
         limit = read_integer(request, "limit", minimum=1, maximum=None, default=None)
         assert skip is not None
-        url = job_address(request, self._path, job)
+        url = f"{job_address(request, self._path)}/{job}"
 
         def work(db: Connection) -> tuple[bytes, bool]:
             row = job_records.find(db, job, self._kind, team, now)
@@ -84,7 +84,7 @@ class JobRoutes(RouteGroup):
 
     async def _send_changes(self, socket: WebSocket, gone: asyncio.Task[None]) -> None:
         job, team = read_job_id(socket, unreadable=404), requester(socket).team
-        url = job_address(socket, self._path, job)
+        url = f"{job_address(socket, self._path)}/{job}"
 
         async def read(skip: int) -> bytes:
             now = self._parts.clock.now()
@@ -164,6 +164,6 @@ async def _until_gone(socket: WebSocket) -> None:
         pass
 
 
-def job_address(request: HTTPConnection, path: str, job: str) -> str:
-    """Return the job's URL as the client reaches it; middleware.py has checked the host name."""
-    return f"{request.url.scheme.replace('ws', 'http')}://{request.headers['host']}{path}/{job}"
+def job_address(request: HTTPConnection, path: str) -> str:
+    """Return the URL of a kind of job, without an id, as the client reaches it; middleware.py has checked its host."""
+    return f"{request.url.scheme.replace('ws', 'http')}://{request.headers['host']}{path}"

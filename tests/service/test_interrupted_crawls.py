@@ -23,7 +23,6 @@ from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.jobs.job_manager import JobManager
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.job_run import JobServices
-from weblake_service.jobs.page_fetcher import PageFetcher
 from weblake_service.jobs.scraper import Scraper
 from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
@@ -121,7 +120,7 @@ async def crawl(plan: CrawlPlan) -> CrawlResult:
         for stop in [*plan.stops, None]:
             web = Site(plan)
             finished = await store.read(lambda db: {row[0] for row in db.execute("SELECT url FROM pages WHERE done")})
-            scraper = Scraper(store, clock, config, PageFetcher(web, BrowserProfiles(store, clock)))
+            scraper = Scraper(store, clock, config, web, BrowserProfiles(store, clock))
             jobs = JobManager(JobServices(store, clock, scraper, ActiveFaults()), web, config, lambda: None)
             await jobs.resume()
             running = asyncio.gather(*jobs._tasks.values())

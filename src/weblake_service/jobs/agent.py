@@ -76,7 +76,7 @@ async def _step(job: ModelJob, action: dict[str, Any], done: list[dict[str, Any]
     if price > left:
         found = ToolResult(f"Not done: it costs {price} credits, and {max(0, left)} are left. Finish.", 0)
     else:
-        await job.gathering.check_credits(price)
+        await job.check_credits(price)
         try:
             found = await _execute_action(job, action, place, left)
             keep = found.keep
@@ -95,14 +95,14 @@ async def _step(job: ModelJob, action: dict[str, Any], done: list[dict[str, Any]
 
 async def _execute_action(job: ModelJob, action: dict[str, Any], place: int, left: int) -> ToolResult:
     if action["action"] == "search":
-        return await job.gathering.search(action["query"], _MAX_RESULTS)
+        return await job.search(action["query"], _MAX_RESULTS)
     url = action["url"]
     if job.plan.get("strict_constrain_to_urls") and url not in job.plan.get("urls", ()):
         raise PageFailure("FORBIDDEN", f"Only the given URLs may be used, and {url[:200]} is none of them.", status=403)
     if action["action"] == "map":
-        return await job.gathering.site(url, {"limit": _MAX_URLS})
+        return await job.site(url, {"limit": _MAX_URLS})
     # A PDF costs one credit per page, and the number of pages is known only after it was read.
-    return await job.gathering.page(url, place, {"parsers": [{"type": "pdf", "max_pages": left}]})
+    return await job.page(url, place, {"parsers": [{"type": "pdf", "max_pages": left}]})
 
 
 def _messages(job: ModelJob, done: list[dict[str, Any]], *, last: bool) -> list[Message]:

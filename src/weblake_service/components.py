@@ -26,7 +26,7 @@ from weblake_service.jobs.job_manager import JobManager
 from weblake_service.jobs.job_run import JobServices
 from weblake_service.jobs.scraper import Scraper
 from weblake_service.jobs.webhook_delivery import WebhookDelivery
-from weblake_service.llm.language_model import LanguageModel
+from weblake_service.llm.openai_endpoint import LanguageModel
 from weblake_service.rate_limit import RateLimit
 from weblake_service.request_log import RequestLog
 from weblake_service.routes.idempotency import IdempotencyStore

@@ -16,7 +16,7 @@ from weblake_service.jobs.fair_queue import limit_of_one_site
 from weblake_service.jobs.job_run import JobRun, JobServices, is_shutdown
 from weblake_service.jobs.model_job_run import ModelRun
 from weblake_service.jobs.page_sources import BatchSource, PageSource
-from weblake_service.llm.language_model import LanguageModel
+from weblake_service.llm.openai_endpoint import LanguageModel
 from weblake_service.page_failure import own_limit
 from weblake_service.web.http_web import HttpWeb
 

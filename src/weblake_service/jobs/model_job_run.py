@@ -13,7 +13,7 @@ from weblake_service.jobs.agent import run_agent
 from weblake_service.jobs.extract import extract_data
 from weblake_service.jobs.job_run import JobServices
 from weblake_service.jobs.web_tools import ModelJob, ModelJobResult
-from weblake_service.llm.language_model import LanguageModel
+from weblake_service.llm.openai_endpoint import LanguageModel
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.http_web import HttpWeb
 

@@ -24,8 +24,8 @@ from weblake_service.jobs.fair_queue import NO_JOB, FairQueue
 from weblake_service.jobs.page_history import TrackingResult
 from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.llm import model_options, model_output
-from weblake_service.llm.language_model import LanguageModel
 from weblake_service.llm.model_output import ModelOutput
+from weblake_service.llm.openai_endpoint import LanguageModel
 from weblake_service.page.document import Page
 from weblake_service.page.requested_formats import left_out_warnings, number
 from weblake_service.page_failure import PageFailure

@@ -19,13 +19,12 @@ from weblake_service.page_failure import own_limit
 from weblake_service.request_log import LoggedApp
 from weblake_service.responses import ErrorResponse, error_response
 from weblake_service.routes.admin import AdminRoutes
-from weblake_service.routes.agent import AgentRoutes
 from weblake_service.routes.batch import BatchRoutes
 from weblake_service.routes.browser import BrowserRoutes
 from weblake_service.routes.crawl import CrawlRoutes
-from weblake_service.routes.extract import ExtractRoutes
 from weblake_service.routes.interact import InteractRoutes
 from weblake_service.routes.map import MapRoutes
+from weblake_service.routes.model_jobs import ModelJobRoutes
 from weblake_service.routes.parse import ParseRoutes
 from weblake_service.routes.request_options import check_query
 from weblake_service.routes.scrape import ScrapeRoutes
@@ -40,8 +39,8 @@ _LOG = logging.getLogger("weblake.service")
 def make_app(parts: ServiceComponents) -> ASGIApp:
     """Return the service as an ASGI application; the layers, outermost first: request log, access, faults, routes."""
     groups = (
-        ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, MapRoutes, SearchRoutes, ExtractRoutes,
-        AgentRoutes, BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionConnections,
+        ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, MapRoutes, SearchRoutes, ModelJobRoutes,
+        BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionConnections,
     )  # fmt: skip
     routes: list[BaseRoute] = [route for group in groups for route in group(parts).routes()]
     app = ExceptionMiddleware(

@@ -24,10 +24,9 @@ from weblake_service.jobs import job_records
 from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.jobs.job_manager import JobManager
 from weblake_service.jobs.job_run import JobServices
-from weblake_service.jobs.page_fetcher import PageFetcher
 from weblake_service.jobs.scraper import Scraper
 from weblake_service.jobs.webhook_delivery import WebhookDelivery
-from weblake_service.llm.language_model import LanguageModel
+from weblake_service.llm.openai_endpoint import LanguageModel
 from weblake_service.rate_limit import RateLimit
 from weblake_service.request_log import RequestLog
 from weblake_service.routes.idempotency import IdempotencyStore
@@ -65,8 +64,7 @@ class ServiceComponents:
         self.rate = RateLimit(config, self.clock)
         self.llm = LanguageModel(config)
         self.profiles = BrowserProfiles(store, self.clock)
-        pages = PageFetcher(web, self.profiles)
-        self.scraper = Scraper(store, self.clock, config, pages, self.llm)
+        self.scraper = Scraper(store, self.clock, config, web, self.profiles, self.llm)
         self.delivery = WebhookDelivery(store, self.clock, FaultyWebhookSender(web.post, self.faults), config)
         self.jobs = self._new_job_manager()
         self.sessions = SessionManager(store, self.clock, config)

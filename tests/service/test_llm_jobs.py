@@ -152,7 +152,7 @@ def test_invalid_agent_actions_are_reported_to_the_model(api: Api, weblake_llm: 
     assert (found["status"], found["creditsUsed"]) == ("completed", 4)
     told = [one.messages[-1]["content"] for one in weblake_llm.requests[1:]]
     assert all("Not done" in text for text in told[:3])
-    assert "scrape, map, search or finish" in told[3]
+    assert "scrape, map, search, finish" in told[3]
 
 
 def test_an_agent_stays_within_its_credits(api: Api, weblake_llm: Any, weblake_site: Any) -> None:

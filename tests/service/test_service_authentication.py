@@ -35,7 +35,7 @@ def every_route(service: LocalService) -> list[tuple[str, str]]:
 
 def test_s8_the_tested_routes_cover_every_group(bench: Any) -> None:
     paths = {path for _, path in every_route(bench.service)}
-    assert len(GROUPS) == 12
+    assert len(GROUPS) == 11
     assert len(paths) > 30
     assert {"/v2/scrape", "/v2/parse", "/v2/crawl/{id}", "/_weblake/faults/{id}", "/_weblake/reset", *OPEN} <= paths
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from weblake_service.clock import iso
 from weblake_service.components import RouteGroup, ServiceComponents
 from weblake_service.config import Access
-from weblake_service.console import charts, queries
+from weblake_service.console import queries
 from weblake_service.console.sign_in import SignIns
 from weblake_service.jobs import webhook_queue
 from weblake_service.responses import ErrorResponse, not_found, read_integer
@@ -31,7 +31,6 @@ T = TypeVar("T")
 
 #: Path prefix of the pages; the first page is `/` itself.
 PREFIX = "/console/"
-_CALLS_TITLE = "Calls of the last 24 hours, by hour (UTC)"
 _STATIC_FILES = {"console.css": "text/css", "console.js": "text/javascript"}
 #: Content-Security-Policy and related headers: no external resources, no scripts from scraped text, no embedding.
 _HEADERS = {
@@ -80,12 +79,11 @@ class ConsolePages(RouteGroup):
         team, now, plan = access.team, self._parts.clock.now(), self._parts.config.plan(access.team)
 
         def work(db: Connection) -> dict[str, object]:
-            chart = charts.chart(_CALLS_TITLE, queries.activity(db, team, now))
             return {
                 "running": queries.running(db, team, now),
                 "latest": [job for job in queries.list_jobs(db, team, now)[0] if job["ended"] is not None][:10],
                 "used": accounts.used(db, team, now),
-                "calls": chart,
+                "calls": queries.activity(db, team, now),
             }
 
         found = await self._parts.store.read(work)
@@ -134,19 +132,11 @@ class ConsolePages(RouteGroup):
         """Return the page of credits by month and key, and the calls of the last day."""
         team, now, plan = access.team, self._parts.clock.now(), self._parts.config.plan(access.team)
 
-        def work(db: Connection) -> tuple[int, list[charts.BarValues], list[charts.BarValues]]:
-            return accounts.used(db, team, now), queries.months(db, team), queries.activity(db, team, now)
+        def work(db: Connection) -> dict[str, object]:
+            used, months = accounts.used(db, team, now), queries.months(db, team)
+            return {"used": used, "months": months, "calls": queries.activity(db, team, now)}
 
-        used, months, activity = await self._parts.store.read(work)
-        return self._page(
-            "usage",
-            access,
-            used=used,
-            plan=plan,
-            months=months,
-            credits=charts.chart("Credits by month and key", months),
-            calls=charts.chart(_CALLS_TITLE, activity),
-        )
+        return self._page("usage", access, plan=plan, **await self._parts.store.read(work))
 
     async def deliveries(self, request: Request, access: Access) -> Response:
         """Return the queued webhooks, and the outcomes of the last ones."""

@@ -5,13 +5,10 @@ Every function takes a connection and is read-only.
 
 from __future__ import annotations
 
-from collections import Counter
 from sqlite3 import Connection, Row
 
 import msgspec
 
-from weblake_service.clock import iso
-from weblake_service.console.charts import BarValues
 from weblake_service.jobs import job_records
 from weblake_service.store import accounts
 
@@ -19,7 +16,6 @@ from weblake_service.store import accounts
 MAX_ROWS = 50
 #: Maximum characters of a text in a preview.
 _MAX_PREVIEW_CHARS = 20_000
-_HOUR_S = 3600
 
 
 #: `waiting` are the pages known so far that are not done; a crawl finds more.
@@ -110,25 +106,19 @@ def preview(db: Connection, job: Row, position: int) -> dict[str, object] | None
     }
 
 
-def activity(db: Connection, team: str, at: float) -> list[BarValues]:
-    """Return the calls of the last 24 hours by hour (UTC) and endpoint, oldest first."""
-    now = int(at // _HOUR_S)
-    rows = db.execute(
-        "SELECT CAST(created / 3600 AS INTEGER) AS hour, endpoint, count(*) AS n FROM activity"
-        " WHERE team = ? AND created > ? GROUP BY hour, endpoint ORDER BY endpoint",
+def activity(db: Connection, team: str, at: float) -> list[Row]:
+    """Return the number of calls in the last 24 hours by endpoint: endpoint, n."""
+    found: list[Row] = db.execute(
+        "SELECT endpoint, count(*) AS n FROM activity WHERE team = ? AND created > ? GROUP BY endpoint ORDER BY n DESC",
         (team, at - accounts.ACTIVITY_WINDOW_S),
-    )
-    counted: dict[int, Counter[str]] = {hour: Counter() for hour in range(now - 23, now + 1)}
-    for row in rows:
-        counted.setdefault(row["hour"], Counter())[row["endpoint"]] += row["n"]
-    return [(iso(hour * _HOUR_S)[11:16], {**counted[hour]}) for hour in sorted(counted)]
+    ).fetchall()
+    return found
 
 
-def months(db: Connection, team: str) -> list[BarValues]:
-    """Return the credits of the last twelve months by month and key, oldest first."""
-    counted: dict[str, dict[str, float]] = {}
-    for row in db.execute(
-        "SELECT month, key_name, credits FROM usage WHERE team = ? ORDER BY month, key_name", (team,)
-    ):
-        counted.setdefault(row["month"], {})[row["key_name"]] = row["credits"]
-    return [(month, counted[month]) for month in [*counted][-12:]]
+def months(db: Connection, team: str) -> list[Row]:
+    """Return the credits by month and key, newest first: month, key_name, credits."""
+    found: list[Row] = db.execute(
+        "SELECT month, key_name, credits FROM usage WHERE team = ? ORDER BY month DESC, key_name LIMIT ?",
+        (team, MAX_ROWS),
+    ).fetchall()
+    return found

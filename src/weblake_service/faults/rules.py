@@ -8,9 +8,10 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 #: The kind of subject of a rule: a request, a read of a job's status, a page before it is scraped, a webhook.
 SubjectKind = Literal["request", "read", "page", "webhook"]
@@ -27,6 +28,7 @@ _WEBHOOK_EFFECTS = frozenset({"duplicate_webhook", "bad_signature", "lose_webhoo
 _UNRESOLVABLE_ORIGIN = "https://elsewhere.invalid"
 _PAGE_CODE = "SCRAPE_SITE_ERROR"
 _HEADER_NAME, _HEADER_VALUE = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), re.compile(r"[!-~]([ -~]*[!-~])?|")
+_Count = Annotated[int, Meta(ge=0)]
 
 
 class Match(msgspec.Struct, forbid_unknown_fields=True):
@@ -41,27 +43,27 @@ class Match(msgspec.Struct, forbid_unknown_fields=True):
     #: For webhooks only: an event such as `completed`, or in full `crawl.completed`.
     event: str | None = None
     #: The first matching subject that is affected, counted from 1.
-    nth: int = 1
+    nth: Annotated[int, Meta(ge=1)] = 1
 
 
 class Effect(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The effect of a rule."""
 
-    latency_ms: float = 0
+    latency_ms: Annotated[float, Meta(ge=0)] = 0
     # Effects on a request
-    status: int | None = None
+    status: Annotated[int, Meta(ge=200, le=599)] | None = None
     code: str | None = None
     body: object = msgspec.UNSET
     headers: dict[str, str] = {}
     retry_after: int | None = None
     drop_before: bool = False
     drop_after: bool = False
-    truncate: int | None = None
+    truncate: _Count | None = None
     garbage: bool = False
     stall: bool = False
     # Effects on a read of a job's status
     not_found: bool = False
-    chunk_documents: int | None = None
+    chunk_documents: Annotated[int, Meta(ge=1)] | None = None
     empty_chunk: bool = False
     lost_chunk: bool = False
     duplicate_document: bool = False
@@ -111,9 +113,9 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
     effect: Effect
     match: Match = msgspec.field(default_factory=Match)
     #: Maximum number of affected subjects; None for no limit.
-    times: int | None = 1
+    times: _Count | None = 1
     #: The share of matching subjects that is affected, selected by `seed` only.
-    probability: float = 1.0
+    probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
     seed: int = 0
 
     @property
@@ -132,27 +134,15 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
         Raises:
             ValueError: It is not.
         """
-        match, effect = self.match, self.effect
         try:
-            re.compile(match.path)
+            re.compile(self.match.path)
         except re.error as error:
             raise ValueError(f"`path` is no regular expression: {error}") from None
-        if match.nth < 1 or effect.latency_ms < 0 or (effect.truncate or 0) < 0:
-            raise ValueError("`nth` counts from 1; `latency_ms` and `truncate` are not negative")
-        if not 0 <= self.probability <= 1 or (self.times is not None and self.times < 0):
-            raise ValueError("`probability` lies between 0 and 1, and `times` is not negative")
-        if effect.status is not None and not 200 <= effect.status <= 599:
-            raise ValueError("`status` lies between 200 and 599")
-        if effect.chunk_documents is not None and effect.chunk_documents < 1:
-            raise ValueError("`chunk_documents` is at least 1")
-        for name, value in effect.headers.items():
+        for name, value in self.effect.headers.items():
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
                 raise ValueError(f"`headers` has {name[:50]!r}, which cannot be sent: take printable ASCII")
-        if effect.next_origin and not re.match(r"https?://[\w.:-]+/?$", effect.next_origin, re.ASCII):
+        if self.effect.next_origin and not re.match(r"https?://[\w.:-]+/?$", self.effect.next_origin, re.ASCII):
             raise ValueError("`foreign_next` is true, or an address such as http://127.0.0.1:8000")
-        self._check_kinds()
-
-    def _check_kinds(self) -> None:
         named = self.effect.names()
         kind = self.subject_kind
         allowed = {"page": {"code", "latency_ms"} | _PAGE_EFFECTS, "webhook": {"latency_ms"} | _WEBHOOK_EFFECTS}

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from weblake_service.jobs.web_tools import MAP_PRICE, SEARCH_PRICE, ModelJob, ModelJobResult, ToolResult
-from weblake_service.llm import prompts
+from weblake_service.llm import actions
 from weblake_service.llm.interface import Message
 from weblake_service.llm.model_options import EXTRACTION_CREDITS
 from weblake_service.llm.query import json_of
@@ -26,10 +24,12 @@ _MAX_RESULTS, _MAX_URLS = 10, 100
 #: Maximum credits of a job that sets no limit: the contract's default.
 DEFAULT_CREDITS = 2500
 _PRICES = {"scrape": 1, "search": SEARCH_PRICE, "map": MAP_PRICE}
+#: The required fields of each action.
+_FIELDS = {"scrape": ("url",), "map": ("url",), "search": ("query",), "finish": ()}
 _ACTION_SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
-        "action": {"enum": ["finish", *_PRICES]},
+        "action": {"enum": [*_FIELDS]},
         "url": {"type": "string"},
         "query": {"type": "string"},
         "data": {},
@@ -43,7 +43,6 @@ _TASK = (
     '{"action": "search", "query": "…"} searches the pages that were scraped before; it does not search the web\n'
     '{"action": "finish", "data": …} ends with the data; name nothing that no page told'
 )
-_LAST_ACTION_NOTE = "That was the last action that you have. Reply with the action finish."
 
 
 async def run_agent(job: ModelJob) -> ModelJobResult:
@@ -57,9 +56,8 @@ async def run_agent(job: ModelJob) -> ModelJobResult:
     done = [job.steps[place] for place in sorted(job.steps)]
     while True:
         last = len(done) >= MAX_STEPS
-        said = await json_of(
-            job.model, _messages(job, done, last=last), _action_validator(check, last=last), _ACTION_SCHEMA
-        )
+        fits = actions.checker(_FIELDS, _data_problem(check), last=last)
+        said = await json_of(job.model, _messages(job, done, last=last), fits, _ACTION_SCHEMA)
         assert isinstance(said, dict)
         if said["action"] == "finish":
             return ModelJobResult({"data": said["data"]}, EXTRACTION_CREDITS)
@@ -78,7 +76,7 @@ async def _step(job: ModelJob, action: dict[str, Any], done: list[dict[str, Any]
     if price > left:
         found = ToolResult(f"Not done: it costs {price} credits, and {max(0, left)} are left. Finish.", 0)
     else:
-        await job.gathering.check_credits(price)
+        await job.check_credits(price)
         try:
             found = await _execute_action(job, action, place, left)
             keep = found.keep
@@ -97,59 +95,34 @@ async def _step(job: ModelJob, action: dict[str, Any], done: list[dict[str, Any]
 
 async def _execute_action(job: ModelJob, action: dict[str, Any], place: int, left: int) -> ToolResult:
     if action["action"] == "search":
-        return await job.gathering.search(action["query"], _MAX_RESULTS)
+        return await job.search(action["query"], _MAX_RESULTS)
     url = action["url"]
     if job.plan.get("strict_constrain_to_urls") and url not in job.plan.get("urls", ()):
         raise PageFailure("FORBIDDEN", f"Only the given URLs may be used, and {url[:200]} is none of them.", status=403)
     if action["action"] == "map":
-        return await job.gathering.site(url, {"limit": _MAX_URLS})
+        return await job.site(url, {"limit": _MAX_URLS})
     # A PDF costs one credit per page, and the number of pages is known only after it was read.
-    return await job.gathering.page(url, place, {"parsers": [{"type": "pdf", "max_pages": left}]})
+    return await job.page(url, place, {"parsers": [{"type": "pdf", "max_pages": left}]})
 
 
 def _messages(job: ModelJob, done: list[dict[str, Any]], *, last: bool) -> list[Message]:
-    wish = str(job.plan.get("prompt", ""))
+    wish, schema = str(job.plan.get("prompt", "")), job.plan.get("schema")
     if urls := job.plan.get("urls"):
         only = " Use no others." if job.plan.get("strict_constrain_to_urls") else ""
         wish += "\n\nURLs to begin with:" + only + "".join(f"\n- {url}" for url in urls)
-    schema = job.plan.get("schema")
-    mark = prompts.new_delimiter()
-    messages = prompts.task_messages(
-        _TASK, wish=wish, schema=schema if isinstance(schema, Mapping) else None, mark=mark
-    )
-    room = job.model.page_chars
-    said: list[Message] = []
-    # The next action depends mostly on the latest results, so they get the available space first.
-    for step in reversed(done):
-        text = step["result"][: max(200, room)]
-        room -= len(text)
-        said += [
-            Message("user", prompts.quote_texts([text], mark)[0]),
-            Message("assistant", msgspec.json.encode(step["action"]).decode()),
-        ]
-    messages += reversed(said)
-    if last:
-        # Some endpoints reject two consecutive messages with the same role.
-        messages[-1] = Message("user", f"{messages[-1].text}\n\n{_LAST_ACTION_NOTE}")
-    return messages
+    steps = [(step["action"], step["result"]) for step in done]
+    given = schema if isinstance(schema, Mapping) else None
+    return actions.messages(_TASK, wish, steps, job.model.page_chars, schema=given, last=last)
 
 
-def _action_validator(check: Check, *, last: bool) -> Check:
-    """Return a check for an action: its name, its arguments, or the data of a final action."""
+def _data_problem(check: Check) -> Check:
+    """Return a check of a final action and its data."""
 
     def look(value: object) -> str:
-        if not isinstance(value, dict) or value.get("action") not in ("finish", *_PRICES):
-            return "it is no object with the action scrape, map, search or finish"
-        action = value["action"]
-        if action == "finish":
-            return "it has no data" if "data" not in value else _prefix_problem(check(value["data"]))
-        needed = "query" if action == "search" else "url"
-        if not isinstance(value.get(needed), str) or not value[needed].strip():
-            return f"the action {action} needs a {needed}"
-        return "only the action finish is left" if last else ""
+        assert isinstance(value, dict)
+        if "data" not in value:
+            return "it has no data"
+        problem = check(value["data"])
+        return f"data: {problem}" if problem else ""
 
     return look
-
-
-def _prefix_problem(problem: str) -> str:
-    return f"data: {problem}" if problem else ""

@@ -65,13 +65,13 @@ async def _choose_urls(job: ModelJob) -> dict[str, Any]:
         if "*" not in given:
             urls.append(given)
             continue
-        await job.gathering.check_credits(1)
+        await job.check_credits(1)
         found = await _matching(job, given)
         credits += found.credits
         urls += found.urls
     if job.plan.get("prompt") and (job.plan.get("enable_web_search") or not job.plan.get("urls")):
-        await job.gathering.check_credits(1)
-        found = await job.gathering.search(str(job.plan.get("prompt", "")), limit)
+        await job.check_credits(1)
+        found = await job.search(str(job.plan.get("prompt", "")), limit)
         credits += found.credits
         urls += found.urls
         notes.append("Searched the pages that this service scraped for this team, not the web.")
@@ -94,7 +94,7 @@ async def _matching(job: ModelJob, glob: str) -> ToolResult:
         "ignore_query_parameters": False,
         "search": str(job.plan.get("prompt", "")),
     }
-    found = await job.gathering.site(start, options)
+    found = await job.site(start, options)
     parts, home = glob.split("*"), start.rstrip("/")
     urls = tuple(url for url in found.urls if _fits(url, parts) or url.rstrip("/") == home)
     return ToolResult(found.text, found.credits, urls)
@@ -115,7 +115,7 @@ def _fits(url: str, parts: list[str]) -> bool:
 
 async def _read(job: ModelJob, place: int, url: str) -> dict[str, Any]:
     try:
-        page = await job.gathering.page(url, place, options_for(url, job.options, job.plan.get("urls", ())))
+        page = await job.page(url, place, options_for(url, job.options, job.plan.get("urls", ())))
     except PageFailure as failure:
         if failure.status == 402:
             raise

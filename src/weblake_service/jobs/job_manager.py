@@ -16,7 +16,7 @@ from weblake_service.jobs.fair_queue import limit_of_one_site
 from weblake_service.jobs.job_run import JobRun, JobServices, is_shutdown
 from weblake_service.jobs.model_job_run import ModelRun
 from weblake_service.jobs.page_sources import BatchSource, PageSource
-from weblake_service.llm.language_model import LanguageModel
+from weblake_service.llm.openai_endpoint import LanguageModel
 from weblake_service.page_failure import own_limit
 from weblake_service.web.http_web import HttpWeb
 
@@ -43,7 +43,6 @@ class JobManager:
         llm: LanguageModel | None = None,
     ) -> None:
         self._tools = tools
-        self.next_change = tools.next_change
         self._web = web
         self._config = config
         self._announce = announce
@@ -76,7 +75,6 @@ class JobManager:
     async def cancel(self, job_id: str, change: Callable[[Connection], None]) -> None:
         """End a job through `change`, which records the end; pages in flight are dropped and not billed."""
         await self._tools.store.write(change)
-        self._tools.notify(job_id)
         if (task := self._tasks.get(job_id)) is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -120,7 +118,6 @@ class JobManager:
         finally:
             self._runs.pop(job_id, None)
             self._tasks.pop(job_id, None)
-            self._tools.notify(job_id)
         self._announce()
         # Pages that were appended between the last read and this point would otherwise wait for a restart.
         await self.launch(job_id)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from sqlite3 import Connection, Row
-from weakref import WeakValueDictionary
 
 from weblake_service import ids
 from weblake_service.clock import Clock
@@ -30,17 +29,6 @@ class JobServices:
     clock: Clock
     scraper: Scraper
     faults: ActiveFaults
-    #: The event of a job's next change, while a request waits for it.
-    changes: WeakValueDictionary[str, asyncio.Event] = field(default_factory=WeakValueDictionary)
-
-    def next_change(self, job_id: str) -> asyncio.Event:
-        """Return the event that is set when the job gets a document or ends; get it before reading the job."""
-        return self.changes.setdefault(job_id, asyncio.Event())
-
-    def notify(self, job_id: str) -> None:
-        """Wake the requests that wait for a change of the job."""
-        if event := self.changes.pop(job_id, None):
-            event.set()
 
 
 def is_shutdown(error: BaseException) -> bool:
@@ -172,8 +160,6 @@ class JobRun:
 
         added = await self._tools.store.write(work)
         await self._source.on_queued(added or [])
-        if scraped is not None:
-            self._tools.notify(self._job_id)
         self._announce()
 
     async def _scrape(self, page: QueuedPage) -> Scraped | Outcome:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from sqlite3 import Connection, Row
+from sqlite3 import Row
 
 from weblake_service.config import ServiceConfig
 from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.agent import run_agent
 from weblake_service.jobs.extract import extract_data
 from weblake_service.jobs.job_run import JobServices
-from weblake_service.jobs.web_tools import ModelJob, ModelJobResult, WebTools
-from weblake_service.llm.language_model import LanguageModel
+from weblake_service.jobs.web_tools import ModelJob, ModelJobResult
+from weblake_service.llm.openai_endpoint import LanguageModel
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.http_web import HttpWeb
 
@@ -35,12 +35,11 @@ class ModelRun:
         announce: Callable[[], None],
     ) -> None:
         self._tools = tools
-        self._announce = announce
-        self._row = row
-        self._plan = job_records.decode_object(row["plan"])
-        self._options = job_records.decode_object(row["options"])
+        self._web = web
+        self._config = config
         self._llm = llm
-        self._gathering = WebTools(tools, web, config, row["id"], row["kind"], row["team"])
+        self._row = row
+        self._announce = announce
 
     def wake(self) -> None:
         """Do nothing: such a job cannot be appended to."""
@@ -48,7 +47,7 @@ class ModelRun:
     async def run(self) -> None:
         """Run until the job has ended; database errors are raised."""
         job_id: str = self._row["id"]
-        timeout = self._plan.get("timeout")
+        timeout = job_records.decode_object(self._row["plan"]).get("timeout")
         limit = timeout / 1000 if isinstance(timeout, int) else _TIMEOUT_S
         try:
             async with asyncio.timeout(limit):
@@ -65,32 +64,10 @@ class ModelRun:
 
     async def _work(self) -> ModelJobResult:
         kind: str = self._row["kind"]
-        job = ModelJob(
-            self._row["id"],
-            self._llm.require("Extract" if kind == "extract" else "The agent"),
-            self._gathering,
-            self._plan,
-            self._options,
-            await self._tools.store.read(partial(model_job_records.steps, job_id=self._row["id"])),
-            self._record,
-        )
+        model = self._llm.require("Extract" if kind == "extract" else "The agent")
+        steps = await self._tools.store.read(partial(model_job_records.steps, job_id=self._row["id"]))
+        job = ModelJob(self._tools, self._web, self._config, self._row, model, steps, self._announce)
         return await _RUN_BY_KIND[kind](job)
-
-    async def _record(
-        self,
-        place: int,
-        step: dict[str, object],
-        credits: int,
-        keep: Callable[[Connection, float], None] | None,
-    ) -> None:
-        now = self._tools.clock.now()
-
-        def work(db: Connection) -> None:
-            if model_job_records.add_step(db, self._row["id"], place, step, credits, now) and keep is not None:
-                keep(db, now)
-
-        await self._tools.store.write(work)
-        self._announce()
 
     async def _fail(self, error: str) -> None:
         now = self._tools.clock.now()

@@ -13,17 +13,19 @@ from functools import partial
 from sqlite3 import Connection
 from urllib.parse import urlsplit
 
+from weblake_service.browser.context_settings import BrowserIdentity
+from weblake_service.browser.rendering_options import option_that_needs_browser
 from weblake_service.clock import Clock, iso
 from weblake_service.config import ServiceConfig
 from weblake_service.files.converter_pool import TEAM
 from weblake_service.jobs import page_cache, page_history
+from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.jobs.fair_queue import NO_JOB, FairQueue
-from weblake_service.jobs.page_fetcher import PageFetcher
 from weblake_service.jobs.page_history import TrackingResult
 from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.llm import model_options, model_output
-from weblake_service.llm.language_model import LanguageModel
 from weblake_service.llm.model_output import ModelOutput
+from weblake_service.llm.openai_endpoint import LanguageModel
 from weblake_service.page.document import Page
 from weblake_service.page.requested_formats import left_out_warnings, number
 from weblake_service.page_failure import PageFailure
@@ -31,6 +33,7 @@ from weblake_service.responses import encode
 from weblake_service.store import accounts, search_index
 from weblake_service.store.database import Store
 from weblake_service.web.fetch import FetchedResponse
+from weblake_service.web.http_web import HttpWeb
 from weblake_service.web.location import DEFAULT_COUNTRY, country_of
 
 _LOG = logging.getLogger("weblake.service")
@@ -93,13 +96,15 @@ class Scraper:
         store: Store,
         clock: Clock,
         config: ServiceConfig,
-        pages: PageFetcher,
+        web: HttpWeb,
+        profiles: BrowserProfiles,
         llm: LanguageModel | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._config = config
-        self._pages = pages
+        self._web = web
+        self._profiles = profiles
         self._llm = llm or LanguageModel(config)
         self._queue = FairQueue(lambda team: config.plan(team).concurrency)
         self._kept = 0
@@ -143,11 +148,11 @@ class Scraper:
         want = page_cache.cache_query(url, options, now if context.cached_before is None else context.cached_before)
         hit = await self._store.read(partial(page_cache.find, want=want)) if want is not None else None
         if hit is not None:
-            page = await self._pages.web.remake(url, plain, hit[0])
+            page = await self._web.remake(url, plain, hit[0])
         elif want is not None and not want.or_fetch:
             raise _cache_miss(options)
         else:
-            page = await self._pages.fetch(url, plain, team)
+            page = await self._fetch(url, plain, team)
         tracked = await page_history.track(
             self._store, team, url, options, page.document, fresh=hit is None, found=context.discovered
         )
@@ -170,6 +175,31 @@ class Scraper:
         learn = partial(search_index.entry, team, page.document, page.final_url, options, fresh=hit is None)
         found = await asyncio.to_thread(learn) if len(body) > _INDEXED_BYTES else learn()
         return Scraped(stored, page.links, entry, found)
+
+    async def _fetch(self, url: str, options: Mapping[str, object], team: str) -> Page:
+        """Fetch a page, or load it in a browser with the team's profile, which is saved once the page is loaded.
+
+        Raises:
+            PageFailure: It could not be fetched, or 409 if another session holds the profile's lock all the time.
+        """
+        if not option_that_needs_browser(options):
+            return await self._web.scrape(url, options)
+        profile = options.get("profile")
+        if not isinstance(profile, Mapping):
+            return await self._web.browse(url, options, BrowserIdentity())
+        name = str(profile["name"])
+        if profile.get("save_changes") is False:
+            return await self._web.browse(url, options, BrowserIdentity(await self._profiles.load(team, name)))
+        async with self._profiles.locked(team, name, number(options.get("timeout"), 60_000) / 1000):
+            page = await self._web.browse(
+                url, options, BrowserIdentity(await self._profiles.load(team, name), saves_profile=True)
+            )
+            if page.profile is not None:
+                warning = await self._profiles.save(team, name, page.profile)
+                if warning:
+                    said = page.document.get("warning")
+                    page.document["warning"] = f"{said} {warning}" if said else warning
+            return page
 
     async def _entry(
         self, url: str, options: Mapping[str, object], fetched: FetchedResponse | None

@@ -5,15 +5,16 @@ Each function reports its price, which is that of the same call to the API.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from sqlite3 import Connection
+from sqlite3 import Connection, Row
 from typing import Any
 
 import msgspec
 
 from weblake_service import ids
 from weblake_service.config import ServiceConfig
+from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.job_run import JobServices
 from weblake_service.jobs.scraper import ScrapeContext
 from weblake_service.llm.openai_endpoint import OpenAIEndpoint
@@ -27,6 +28,9 @@ from weblake_service.web.map_urls import Known, arrange, find_urls
 #: Credits of one map, and of every ten results of a search or part of ten.
 MAP_PRICE, SEARCH_PRICE, RESULTS_PER_PRICE = 1, 2, 10
 
+#: Stores the cache and search entries of a page.
+Keep = Callable[[Connection, float], None]
+
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
@@ -36,30 +40,44 @@ class ToolResult:
     credits: int
     urls: tuple[str, ...] = ()
     #: The cache and search entries that are stored with it.
-    keep: Callable[[Connection, float], None] | None = None
+    keep: Keep | None = None
 
 
-class WebTools:
-    """The web access of one job.
+class ModelJob:
+    """One job with its recorded steps, and its access to the web.
 
     Args:
         tools: The parts of the service.
         web: Access to the web.
         config: Limits and permissions.
-        job_id: The job.
-        kind: extract or agent.
-        team: The team of the job.
+        row: The job's row.
+        model: The language model.
+        steps: The steps that an earlier run recorded, by place.
+        announce: Called after every change that may have queued a webhook.
     """
 
     def __init__(
-        self, tools: JobServices, web: HttpWeb, config: ServiceConfig, job_id: str, kind: str, team: str
+        self,
+        tools: JobServices,
+        web: HttpWeb,
+        config: ServiceConfig,
+        row: Row,
+        model: OpenAIEndpoint,
+        steps: dict[int, dict[str, Any]],
+        announce: Callable[[], None],
     ) -> None:
         self._tools = tools
         self._web = web
         self._config = config
-        self._job_id = job_id
-        self._kind = kind
-        self._team = team
+        self._announce = announce
+        self._id: str = row["id"]
+        self._kind: str = row["kind"]
+        self._team: str = row["team"]
+        #: The job's own options and its scrape options, by snake_case name.
+        self.plan: dict[str, Any] = job_records.decode_object(row["plan"])
+        self.options = job_records.decode_object(row["options"])
+        self.model = model
+        self.steps = steps
 
     async def page(self, url: str, place: int, options: Mapping[str, object]) -> ToolResult:
         """Return a page as markdown; `place` is the position of the step in the job.
@@ -68,9 +86,9 @@ class WebTools:
             PageFailure: The page could not be scraped.
         """
         url = read_target_url(url, allow_private=self._config.allow_private)
-        if await self._tools.faults.apply_to_page(url, self._kind, self._job_id):
+        if await self._tools.faults.apply_to_page(url, self._kind, self._id):
             raise PageFailure("SCRAPE_SITE_ERROR", f"{url} was lost.")
-        context = ScrapeContext(ids.scrape_id(self._job_id, place), self._job_id)
+        context = ScrapeContext(ids.scrape_id(self._id, place), self._id)
         scraped = await self._tools.scraper.get(url, {**options, "formats": ["markdown"]}, self._team, context)
         document = msgspec.json.decode(scraped.stored.body)
         text = document.get("markdown")
@@ -85,7 +103,7 @@ class WebTools:
             PageFailure: Neither its sitemaps nor its page can be read.
         """
         url = read_target_url(url, allow_private=self._config.allow_private)
-        async with self._tools.scraper.slot(self._team, url, self._job_id):
+        async with self._tools.scraper.slot(self._team, url, self._id):
             found = await find_urls(self._web, url, str(options.get("sitemap", "include")))
         hosts = frozenset(found.hosts)
         known: Known = await self._tools.store.read(lambda db: search_index.titles_of_hosts(db, self._team, hosts))
@@ -117,24 +135,16 @@ class WebTools:
         """
         await self._tools.scraper.check_credits(self._team, credits)
 
+    async def record(self, place: int, step: dict[str, object], credits: int, keep: Keep | None) -> None:
+        """Record and bill a step at a place, with the cache and search entries that are stored with it."""
+        now = self._tools.clock.now()
 
-#: Records a step at a place: its body, its credits, and the cache and search entries that are stored with it.
-Record = Callable[[int, dict[str, object], int, Callable[[Connection, float], None] | None], Awaitable[None]]
+        def work(db: Connection) -> None:
+            if model_job_records.add_step(db, self._id, place, step, credits, now) and keep is not None:
+                keep(db, now)
 
-
-@dataclass(frozen=True, slots=True)
-class ModelJob:
-    """One job with its recorded steps."""
-
-    id: str
-    model: OpenAIEndpoint
-    gathering: WebTools
-    #: The job's own options and its scrape options, by snake_case name.
-    plan: Mapping[str, Any]
-    options: Mapping[str, Any]
-    #: The steps that an earlier run recorded, by place.
-    steps: dict[int, dict[str, Any]]
-    record: Record
+        await self._tools.store.write(work)
+        self._announce()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Client of an OpenAI-compatible endpoint (`/chat/completions`).
+"""Client of an OpenAI-compatible endpoint (`/chat/completions`), and the language model of one service.
 
 The package `openai` takes a second to import, and only one POST request is needed. Error messages contain no text of
 the endpoint, because many 401 responses repeat the key.
@@ -24,7 +24,7 @@ from weblake_service.llm.interface import (
     Message,
     ModelFailure,
 )
-from weblake_service.llm.settings import API_KEY, BASE_URL, MODEL, PAGE_CHARS
+from weblake_service.llm.settings import API_KEY, BASE_URL, MODEL, PAGE_CHARS, check, missing_settings
 from weblake_service.responses import encode
 from weblake_service.web.connection_pools import proxy_for
 
@@ -140,6 +140,51 @@ class OpenAIEndpoint:
                     " whether it runs.",
                 )
             ) from None
+
+
+class LanguageModel:
+    """Holds the configured model, if any. Created on the event loop that uses it.
+
+    Args:
+        config: The fields that begin with `llm_`.
+
+    Raises:
+        InvalidOption: The endpoint cannot be used.
+    """
+
+    def __init__(self, config: ServiceConfig) -> None:
+        #: The missing settings, as part of a refusal; empty if there is a model.
+        self.missing = missing_settings(config)
+        self._endpoint: OpenAIEndpoint | None = None
+        if config.llm_base_url:
+            check(config)
+        if not self.missing:
+            self._endpoint = OpenAIEndpoint(config)
+
+    @property
+    def model(self) -> OpenAIEndpoint | None:
+        """Return the model; None if a setting is missing."""
+        return self._endpoint
+
+    def require(self, what: str) -> OpenAIEndpoint:
+        """Return the model.
+
+        Args:
+            what: The feature that needs it, for the message.
+
+        Raises:
+            ModelFailure: 503 with the name of the missing setting.
+        """
+        if self._endpoint is None:
+            raise ModelFailure(
+                "FEATURE_NOT_CONFIGURED", f"{what} needs {self.missing}, which this service does not have.", status=503
+            )
+        return self._endpoint
+
+    async def aclose(self) -> None:
+        """Close the model's connections."""
+        if self._endpoint is not None:
+            await self._endpoint.aclose()
 
 
 def _failure_of_status(reply: httpx.Response) -> ModelFailure | _RetryableError:

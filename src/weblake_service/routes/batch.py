@@ -80,7 +80,7 @@ class BatchRoutes(RouteGroup):
             else:
                 job_records.create(db, job)
                 page_queue.add(db, new_id, ((url, 0) for url in urls), now)
-            reply: dict[str, object] = {"success": True, "id": new_id, "url": job_address(request, _PATH, new_id)}
+            reply: dict[str, object] = {"success": True, "id": new_id, "url": f"{job_address(request, _PATH)}/{new_id}"}
             encoded = encode(reply if invalid is None else reply | {"invalidURLs": invalid})
             ticket.save(db, 200, encoded)
             return new_id, encoded

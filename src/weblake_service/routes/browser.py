@@ -13,7 +13,7 @@ from weblake.api import options
 from weblake_service.browser.chromium import require_browser
 from weblake_service.browser.context_settings import context_settings_of
 from weblake_service.clock import iso, iso_seconds
-from weblake_service.components import RouteGroup, ServiceComponents, requester
+from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import (
@@ -24,7 +24,7 @@ from weblake_service.responses import (
     json_response,
     not_found,
 )
-from weblake_service.routes.code_execution import CodeRunner, session_urls
+from weblake_service.routes.code_execution import require_code, run_in_session, session_urls
 from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.request_options import read_options, run_once
 from weblake_service.sessions import session_records
@@ -41,10 +41,6 @@ _RETRY_AFTER_S = "5"
 
 class BrowserRoutes(RouteGroup):
     """The browser session endpoints."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        super().__init__(parts)
-        self._code = CodeRunner(parts)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -126,14 +122,14 @@ class BrowserRoutes(RouteGroup):
     ) -> Response:
         parts = self._parts
         request_options = read_options(options.ExecuteRequest, body)
-        self._code.require("Running code in a browser session")
+        require_code(parts, "Running code in a browser session")
         row = await self._row(request, access)
         live = parts.sessions.live(row["id"])
         if row["ended"] is not None or live is None:
             raise destroyed_error()
         parts.rate.take_read(access.team)
-        result = await self._code.run(live, request_options)
-        reply = encode({"success": True, **result.shown, "result": result.shown["stdout"]})
+        result, _ = await run_in_session(parts, live, request_options)
+        reply = encode({"success": True, **result, "result": result["stdout"]})
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
         return encoded_json_response(reply)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from weblake_service.browser.chromium import require_browser
 from weblake_service.components import ServiceComponents
@@ -16,63 +15,50 @@ from weblake_service.sessions.sessions import LiveSession
 _DEFAULT_TIMEOUT_S = 30
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionResult:
-    """The result of executed code."""
+def require_code(parts: ServiceComponents, what: str) -> None:
+    """Check that code execution is allowed here, and that a browser is available.
 
-    #: stdout, stderr, exitCode, killed, error.
-    shown: dict[str, object]
-    #: The value of the last expression; None if the language has none.
-    value: str | None
-
-
-class CodeRunner:
-    """Runs code in sessions, if this service allows it."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        self._parts = parts
-
-    def require(self, what: str) -> None:
-        """Check that code execution is allowed here, and that a browser is available.
-
-        Raises:
-            ErrorResponse: 503 with what is missing.
-        """
-        require_browser(what)
-        if not self._parts.config.code_execution:
-            raise ErrorResponse(
-                503,
-                f"{what} is off on this service: it would run on its machine, as its user, in no sandbox. "
-                "`weblake serve --allow-code-execution` turns it on.",
-                code="CODE_EXECUTION_DISABLED",
-            )
-
-    async def run(self, live: LiveSession, request_options: Mapping[str, object]) -> ExecutionResult:
-        """Run the code of a request (snake_case) in a session.
-
-        Raises:
-            ErrorResponse: 410; the session ended while it ran.
-        """
-        folder = live.session.chromium.folder / "work"
-        folder.mkdir(exist_ok=True)
-        code = run_code(
-            str(request_options["code"]),
-            str(request_options.get("language") or "node"),
-            cdp_url=self._parts.playwright.cdp_url(live),
-            folder=folder,
-            timeout_s=number(request_options.get("timeout"), _DEFAULT_TIMEOUT_S),
-            page=live.session.active_page,
-            unblock=live.session.watchdog.unblock,
+    Raises:
+        ErrorResponse: 503 with what is missing.
+    """
+    require_browser(what)
+    if not parts.config.code_execution:
+        raise ErrorResponse(
+            503,
+            f"{what} is off on this service: it would run on its machine, as its user, in no sandbox. "
+            "`weblake serve --allow-code-execution` turns it on.",
+            code="CODE_EXECUTION_DISABLED",
         )
-        found = await self._parts.sessions.use(live, code)
-        shown: dict[str, object] = {
-            "stdout": found.stdout,
-            "stderr": found.stderr,
-            "exitCode": found.exit_code,
-            "killed": found.killed,
-            "error": found.error,
-        }
-        return ExecutionResult(shown, found.value)
+
+
+async def run_in_session(
+    parts: ServiceComponents, live: LiveSession, request_options: Mapping[str, object]
+) -> tuple[dict[str, object], str | None]:
+    """Run the code of a request (snake_case); return its result, and the value of its last expression if it has one.
+
+    Raises:
+        ErrorResponse: 410; the session ended while it ran.
+    """
+    folder = live.session.chromium.folder / "work"
+    folder.mkdir(exist_ok=True)
+    code = run_code(
+        str(request_options["code"]),
+        str(request_options.get("language") or "node"),
+        cdp_url=parts.playwright.cdp_url(live),
+        folder=folder,
+        timeout_s=number(request_options.get("timeout"), _DEFAULT_TIMEOUT_S),
+        page=live.session.active_page,
+        unblock=live.session.watchdog.unblock,
+    )
+    found = await parts.sessions.use(live, code)
+    shown: dict[str, object] = {
+        "stdout": found.stdout,
+        "stderr": found.stderr,
+        "exitCode": found.exit_code,
+        "killed": found.killed,
+        "error": found.error,
+    }
+    return shown, found.value
 
 
 def session_urls(session: LiveSession | str, base: str) -> dict[str, str]:

@@ -15,25 +15,22 @@ from weblake_service.clock import iso
 from weblake_service.components import RouteGroup, ServiceComponents, requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_crawl_options, check_page_options, not_configured
-from weblake_service.jobs import job_records
 from weblake_service.jobs.crawl import DEFAULT_LIMIT
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.llm.crawl_params import generate
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import bad_request, encode, json_response, read_object
+from weblake_service.responses import bad_request, json_response, read_object
 from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
-    check_queue,
     page_price,
     read_options,
     read_target,
     read_webhook,
-    record_and_launch,
     run_once,
+    start_job,
 )
-from weblake_service.store import accounts
 from weblake_service.web.path_patterns import PathPatterns
 
 #: Fields of a crawl's options that are not stored in its plan.
@@ -123,21 +120,8 @@ class CrawlRoutes(RouteGroup):
         plan = {name: value for name, value in request_options.items() if name not in _NOT_STORED} | {"limit": limit}
         price = page_price(pages)
 
-        def record(db: Connection) -> tuple[str, bytes]:
-            accounts.require_credits(db, access.team, limit * price, parts.config.plan(access.team).credits, now)
-            check_queue(job_records.waiting(db, access.team), 1, parts.config.plan(access.team), now)
-            new_id = parts.ids.start(db)
-            encoded = encode({"success": True, "id": new_id, "url": job_address(request, "/v2/crawl", new_id)})
-            job_records.create(
-                db,
-                NewJob(
-                    new_id, "crawl", access, url, now, pages, plan, _public_options(body), webhook, limit, price, target
-                ),
-            )
-            ticket.save(db, 200, encoded)
-            return new_id, encoded
-
-        return await record_and_launch(parts, record)
+        job = NewJob("", "crawl", access, url, now, pages, plan, _public_options(body), webhook, limit, price, target)
+        return await start_job(parts, job, ticket, limit * price, address=job_address(request, "/v2/crawl"))
 
 
 def _check_patterns(request_options: Mapping[str, object]) -> None:

@@ -8,13 +8,13 @@ from starlette.routing import Route
 
 from weblake.api import options
 from weblake_service.browser.chromium import require_browser
-from weblake_service.components import RouteGroup, ServiceComponents, requester
+from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import not_configured
 from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, encoded_json_response, json_response, read_job_id
-from weblake_service.routes.code_execution import CodeRunner, session_urls
+from weblake_service.routes.code_execution import require_code, run_in_session, session_urls
 from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.request_options import read_options, run_once
 from weblake_service.sessions.prompt_agent import follow_prompt
@@ -26,10 +26,6 @@ _DEFAULT_TIMEOUT_S = 30
 
 class InteractRoutes(RouteGroup):
     """The interact endpoints."""
-
-    def __init__(self, parts: ServiceComponents) -> None:
-        super().__init__(parts)
-        self._code = CodeRunner(parts)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -54,7 +50,7 @@ class InteractRoutes(RouteGroup):
         request_options = read_options(options.InteractOptions, body)
         prompt = str(request_options["prompt"]) if "prompt" in request_options else None
         if prompt is None:
-            self._code.require("Interact with code")
+            require_code(parts, "Interact with code")
         else:
             require_browser("Interact with a prompt")
             if parts.llm.missing:
@@ -62,8 +58,8 @@ class InteractRoutes(RouteGroup):
         parts.rate.take(access.team)
         live = await parts.interact.session(access, scrape_id)
         if prompt is None:
-            ran = await self._code.run(live, request_options)
-            result = {**ran.shown, "result": ran.value}
+            result, value = await run_in_session(parts, live, request_options)
+            result["result"] = value
         else:
             result = await self._follow(live, prompt, number(request_options.get("timeout"), _DEFAULT_TIMEOUT_S))
         reply = encode({"success": True, **session_urls(live, str(request.base_url)), **result})

@@ -1,4 +1,7 @@
-"""Start, status and cancel of extract and agent jobs."""
+"""POST /v2/extract and GET /v2/extract/{id}; POST /v2/agent, GET and DELETE /v2/agent/{id}.
+
+GET /v2/extract/{id} also reads agents, as the contract's text says.
+"""
 
 from __future__ import annotations
 
@@ -8,122 +11,189 @@ from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from weblake_service.components import ServiceComponents, requester
-from weblake_service.feature_checks import not_configured
+from weblake.api import options
+from weblake_service.components import RouteGroup, requester
+from weblake_service.config import Access
+from weblake_service.feature_checks import check_page_options, not_configured
 from weblake_service.jobs import job_records, model_job_records
+from weblake_service.jobs.agent import DEFAULT_CREDITS
+from weblake_service.jobs.extract import DEFAULT_PAGES, MAX_PAGES
 from weblake_service.jobs.job_records import NewJob
+from weblake_service.jobs.page_cache import is_private
+from weblake_service.llm.model_options import EXTRACTION_CREDITS
 from weblake_service.llm.schemas import schema_problem
-from weblake_service.responses import (
-    ErrorResponse,
-    bad_request,
-    encode,
-    json_response,
-    read_job_id,
-)
+from weblake_service.responses import ErrorResponse, bad_request, json_response, read_job_id
 from weblake_service.routes.idempotency import IdempotencyTicket
-from weblake_service.routes.request_options import record_and_launch
-from weblake_service.store import accounts
+from weblake_service.routes.request_options import (
+    page_price,
+    read_options,
+    read_target,
+    read_webhook,
+    run_once,
+    start_job,
+)
+from weblake_service.routes.target_urls import split_urls, target_error
 
 T = TypeVar("T")
 
-
-def check_model(parts: ServiceComponents, what: str) -> None:
-    """Raise the refusal of an operation that needs a language model if none is configured."""
-    if parts.llm.missing:
-        raise not_configured(what, parts.llm.missing)
+_EXTRACT, _AGENT = "Extract", "The agent"
+#: Request fields that are not stored in the job's plan.
+_NOT_STORED = frozenset({"webhook", "scrape_options", "origin", "integration", "urls"})
 
 
-def check_schema(request_options: Mapping[str, object]) -> None:
+class ModelJobRoutes(RouteGroup):
+    """The endpoints of jobs that a language model runs."""
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("/v2/extract", self.extract, methods=["POST"]),
+            Route("/v2/extract/{id}", self.read_extract, methods=["GET"]),
+            Route("/v2/agent", self.agent, methods=["POST"]),
+            Route("/v2/agent/{id}", self.read_agent, methods=["GET"]),
+            Route("/v2/agent/{id}", self.cancel_agent, methods=["DELETE"]),
+        ]
+
+    async def extract(self, request: Request) -> Response:
+        """Start a job that reads pages and extracts data from all of them."""
+        return await run_once(self._parts, request, self._extract)
+
+    async def read_extract(self, request: Request) -> Response:
+        """Return the status, and the data if there is a result."""
+        return await self._read(request, _EXTRACT, ("extract", "agent"))
+
+    async def agent(self, request: Request) -> Response:
+        """Start a job in which a language model chooses what to read."""
+        return await run_once(self._parts, request, self._agent)
+
+    async def read_agent(self, request: Request) -> Response:
+        """Return the status, and the data if there is a result."""
+        return await self._read(request, _AGENT, ("agent",))
+
+    async def cancel_agent(self, request: Request) -> Response:
+        """Cancel the job immediately; its steps remain billed."""
+        parts = self._parts
+        job, team, now = self._job_id(request, _AGENT), requester(request).team, parts.clock.now()
+        await self._read_or_explain(_AGENT, lambda db: job_records.find(db, job, "agent", team, now))
+
+        def work(db: Connection) -> None:
+            row = job_records.find(db, job, "agent", team, now)
+            if row["status"] in ("completed", "failed"):
+                raise ErrorResponse(409, f"{_AGENT} is already {row['status']}.")
+            if row["status"] == "scraping":
+                model_job_records.cancel(db, job, now)
+
+        await parts.jobs.cancel(job, work)
+        parts.delivery.wake()
+        return json_response({"success": True})
+
+    async def _extract(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
+        parts = self._parts
+        request_options = read_options(options.ExtractRequest, body)
+        self._check_model(_EXTRACT)
+        _check_schema(request_options)
+        if request_options.get("allow_external_links"):
+            raise not_configured("The option `allowExternalLinks` of extract", "a part of the service that comes later")
+        pages = request_options.get("scrape_options", {})
+        assert isinstance(pages, dict)
+        check_page_options(pages, parts.config.plan(access.team), llm=parts.llm.missing)
+        if is_private(pages):
+            bad_request(
+                "`scrapeOptions.lockdown` does not go with an extract, which keeps what it reads until its end."
+            )
+        webhook = read_webhook(request_options, parts.config)
+        urls, invalid = self._urls(request_options)
+        parts.rate.take(access.team)
+        count = min(max(len(urls), int(str(request_options.get("limit", DEFAULT_PAGES if not urls else 1)))), MAX_PAGES)
+        needed = count * page_price({**pages, "formats": ["markdown"]}) + EXTRACTION_CREDITS
+        plan = {name: value for name, value in request_options.items() if name not in _NOT_STORED} | {"urls": urls}
+        first = urls[0] if urls else str(request_options.get("prompt", ""))[:200]
+        job = NewJob(
+            "", "extract", access, first, parts.clock.now(), pages, plan, {}, webhook, expected=needed, target=first
+        )
+        return await start_job(parts, job, ticket, needed, {} if invalid is None else {"invalidURLs": invalid})
+
+    async def _agent(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
+        parts = self._parts
+        request_options = read_options(options.AgentRequest, body)
+        self._check_model(_AGENT)
+        _check_schema(request_options)
+        webhook = read_webhook(request_options, parts.config)
+        given = request_options.get("urls") or []
+        assert isinstance(given, list)
+        urls = [read_target(url, parts.config) for url in given]
+        if request_options.get("strict_constrain_to_urls") and not urls:
+            bad_request("`strictConstrainToURLs` needs `urls`: without any, nothing could be read.")
+        most = request_options.get("max_credits", DEFAULT_CREDITS)
+        if not isinstance(most, int | float) or not EXTRACTION_CREDITS < most < 10**9:
+            bad_request(f"`maxCredits` must be above {EXTRACTION_CREDITS}: that much its answer costs alone.")
+        parts.rate.take(access.team)
+        plan = {name: value for name, value in request_options.items() if name not in _NOT_STORED}
+        plan |= {"urls": urls, "max_credits": int(most), "model": parts.config.llm_model or ""}
+        first = urls[0] if urls else str(request_options["prompt"])[:200]
+        needed = EXTRACTION_CREDITS + 1
+        job = NewJob(
+            "", "agent", access, first, parts.clock.now(), {}, plan, {}, webhook, expected=needed, target=first
+        )
+        return await start_job(parts, job, ticket, needed)
+
+    def _urls(self, request_options: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
+        """Return the URLs to read, some with `*`, and the invalid ones to report; None if invalid URLs are not
+        tolerated.
+        """
+        given = request_options.get("urls") or []
+        assert isinstance(given, list)
+        tolerant = request_options.get("ignore_invalid_urls", True) is True
+        good: list[str] = []
+        bad: list[str] = []
+        for url in given:
+            start, star, rest = str(url).partition("*")
+            found, wrong, problem = split_urls([start], allow_private=self._parts.config.allow_private)
+            if problem is not None and not tolerant:
+                raise target_error(problem)
+            good += [one + star + rest for one in found]
+            bad += [str(url)] if wrong else []
+        if given and not good:
+            bad_request("No valid URLs provided")
+        return good, bad if tolerant else None
+
+    async def _read(self, request: Request, what: str, kinds: tuple[str, ...]) -> Response:
+        job, team, now = self._job_id(request, what), requester(request).team, self._parts.clock.now()
+
+        def work(db: Connection) -> dict[str, object]:
+            return model_job_records.status_body(db, _find(db, job, kinds, team, now), now)
+
+        return json_response(await self._read_or_explain(what, work))
+
+    def _check_model(self, what: str) -> None:
+        """Raise the refusal of an operation that needs a language model if none is configured."""
+        if self._parts.llm.missing:
+            raise not_configured(what, self._parts.llm.missing)
+
+    def _job_id(self, request: Request, what: str) -> str:
+        try:
+            return read_job_id(request, unreadable=404)
+        except ErrorResponse:
+            self._check_model(what)
+            raise
+
+    async def _read_or_explain(self, what: str, work: Callable[[Connection], T]) -> T:
+        try:
+            return await self._parts.store.read(work)
+        except ErrorResponse:
+            # Without a language model no job can exist; the 503 gives the reason.
+            self._check_model(what)
+            raise
+
+
+def _check_schema(request_options: Mapping[str, object]) -> None:
     """Raise a refusal if the schema of a request cannot be used."""
     schema = request_options.get("schema")
     problem = schema_problem(schema) if isinstance(schema, Mapping) else ""
     if problem:
         bad_request(f"`schema` cannot be used: {problem}.")
-
-
-async def start(
-    parts: ServiceComponents, job: NewJob, ticket: IdempotencyTicket, needed: int, more: Mapping[str, object]
-) -> Response:
-    """Record a job under a new id and start it.
-
-    Args:
-        parts: The service.
-        job: The job, with any id.
-        ticket: Stores the response for the idempotency key.
-        needed: Credits that the team must have.
-        more: Additional fields of the response.
-
-    Raises:
-        ErrorResponse: 402; nothing was started.
-    """
-    plan = parts.config.plan(job.access.team).credits
-
-    def record(db: Connection) -> tuple[str, bytes]:
-        accounts.require_credits(db, job.access.team, needed, plan, job.at)
-        new_id = parts.ids.start(db)
-        encoded = encode({"success": True, "id": new_id, **more})
-        new = NewJob(
-            new_id, job.kind, job.access, job.url, job.at, job.options, job.plan,
-            webhook=job.webhook, expected=job.expected, target=job.target,
-        )  # fmt: skip
-        job_records.create(db, new)
-        ticket.save(db, 200, encoded)
-        return new_id, encoded
-
-    return await record_and_launch(parts, record)
-
-
-async def read(parts: ServiceComponents, request: Request, name: str, what: str, kinds: tuple[str, ...]) -> Response:
-    """Return the status of a job of one of these kinds, with its data if there is a result.
-
-    Raises:
-        ErrorResponse: 404; there is no such job. 503 if no language model is configured.
-    """
-    job, team, now = _job_id(parts, request, name, what), requester(request).team, parts.clock.now()
-
-    def work(db: Connection) -> dict[str, object]:
-        return model_job_records.status_body(db, _find(db, job, kinds, team, now), now)
-
-    return json_response(await _read_or_explain(parts, what, work))
-
-
-async def cancel(parts: ServiceComponents, request: Request, name: str, what: str, kind: str) -> Response:
-    """Cancel a job immediately; its steps remain billed.
-
-    Raises:
-        ErrorResponse: 404; there is no such job. 409; it has already ended.
-    """
-    job, team, now = _job_id(parts, request, name, what), requester(request).team, parts.clock.now()
-    await _read_or_explain(parts, what, lambda db: _find(db, job, (kind,), team, now))
-
-    def work(db: Connection) -> None:
-        row = _find(db, job, (kind,), team, now)
-        if row["status"] in ("completed", "failed"):
-            raise ErrorResponse(409, f"{what} is already {row['status']}.")
-        if row["status"] == "scraping":
-            model_job_records.cancel(db, job, now)
-
-    await parts.jobs.cancel(job, work)
-    parts.delivery.wake()
-    return json_response({"success": True})
-
-
-def _job_id(parts: ServiceComponents, request: Request, name: str, what: str) -> str:
-    try:
-        return read_job_id(request, name, unreadable=404)
-    except ErrorResponse:
-        check_model(parts, what)
-        raise
-
-
-async def _read_or_explain(parts: ServiceComponents, what: str, work: Callable[[Connection], T]) -> T:
-    try:
-        return await parts.store.read(work)
-    except ErrorResponse:
-        # Without a language model no job can exist; the 503 gives the reason.
-        check_model(parts, what)
-        raise
 
 
 def _find(db: Connection, job: str, kinds: tuple[str, ...], team: str, at: float) -> Row:

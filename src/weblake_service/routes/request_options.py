@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from sqlite3 import Connection
+from types import MappingProxyType
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +16,8 @@ from weblake.api import options, webhooks
 from weblake.errors import InvalidOption
 from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access, Plan, ServiceConfig
+from weblake_service.jobs import job_records
+from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.scraper import LOCKDOWN_HIT_CREDITS, ZERO_DATA_RETENTION_CREDITS
 from weblake_service.llm import model_options
 from weblake_service.page_failure import PageFailure
@@ -21,6 +25,7 @@ from weblake_service.rate_limit import rate_limited
 from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response, read_object
 from weblake_service.routes.idempotency import KEEP_STARTS_S, IdempotencyTicket
 from weblake_service.routes.target_urls import read_target_url, target_error
+from weblake_service.store import accounts
 
 #: Fields of a batch's options that do not concern its pages.
 _PAGE_NAMES = frozenset(options.PageOptions.__annotations__) | {"zero_data_retention"}
@@ -153,6 +158,44 @@ def check_queue(waiting: int, more: int, plan: Plan, now: float) -> None:
             _QUEUE_RETRY_AFTER_S,
             now,
         )
+
+
+async def start_job(
+    parts: ServiceComponents,
+    job: NewJob,
+    ticket: IdempotencyTicket,
+    needed: int,
+    more: Mapping[str, object] = MappingProxyType({}),
+    *,
+    address: str = "",
+) -> Response:
+    """Record a job under a new id, start it, and return the response.
+
+    Args:
+        parts: The service.
+        job: The job, with any id.
+        ticket: Stores the response for the idempotency key.
+        needed: Credits that the team must have.
+        more: Additional fields of the response.
+        address: The URL of the job without its id, for `url` in the response; then its pages are queued.
+
+    Raises:
+        ErrorResponse: 402 or 429; nothing was started.
+    """
+    plan = parts.config.plan(job.access.team)
+
+    def record(db: Connection) -> tuple[str, bytes]:
+        accounts.require_credits(db, job.access.team, needed, plan.credits, job.at)
+        if address:
+            check_queue(job_records.waiting(db, job.access.team), 1, plan, job.at)
+        new_id = parts.ids.start(db)
+        url = {"url": f"{address}/{new_id}"} if address else {}
+        encoded = encode({"success": True, "id": new_id, **url, **more})
+        job_records.create(db, replace(job, id=new_id))
+        ticket.save(db, 200, encoded)
+        return new_id, encoded
+
+    return await record_and_launch(parts, record)
 
 
 async def record_and_launch(parts: ServiceComponents, record: Callable[[Connection], tuple[str, bytes]]) -> Response:

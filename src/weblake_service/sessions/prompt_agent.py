@@ -7,13 +7,11 @@ untrusted. The number of actions, their time, and the amount of page content sen
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weblake_service.llm import prompts
-from weblake_service.llm.interface import Message
+from weblake_service.llm import actions
 from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.llm.query import json_of
 from weblake_service.page_failure import PageFailure
@@ -24,7 +22,7 @@ from weblake_service.sessions.sessions import LiveSession
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-#: Maximum actions of one prompt, and number of recent actions whose results are sent to the model again.
+#: Maximum actions of one prompt, and number of recent ones whose whole results are sent to the model again.
 MAX_STEPS, _RESENT_STEPS = 30, 12
 #: Maximum characters of the result of an action.
 _MAX_OUTCOME_CHARS = 2_000
@@ -44,7 +42,6 @@ _TASK = (
     '{"action": "read"} shows the whole text of the page\n'
     '{"action": "finish", "output": "…"} ends with the answer, or with what was done; claim nothing that no page showed'
 )
-_LAST_ACTION_NOTE = "That was the last action that you have. Reply with the action finish."
 #: The required fields of each action.
 _REQUIRED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "click": ("ref",),
@@ -77,12 +74,6 @@ class PromptResult:
     snapshot: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    action: dict[str, Any]
-    outcome: str
-
-
 async def follow_prompt(
     model: OpenAIEndpoint, driver: PlaywrightDriver, live: LiveSession, prompt: str, timeout_s: float
 ) -> PromptResult | None:
@@ -102,72 +93,40 @@ async def follow_prompt(
 
 
 async def _run_steps(model: OpenAIEndpoint, driver: PlaywrightDriver, live: LiveSession, prompt: str) -> PromptResult:
-    done: list[_Step] = []
+    done: list[tuple[dict[str, Any], str]] = []
     while True:
         # A click may have opened another page, so the active page is determined again.
         page = await driver.active_page(live)
-        async with acting_on(page) as actions:
-            shown = await actions.snapshot()
+        async with acting_on(page) as acting:
+            shown = await acting.snapshot()
         last = len(done) >= MAX_STEPS
-        messages = _messages(model, page.url, prompt, shown, done, last=last)
-        action = await json_of(model, messages, _step_problem(last=last), _ACTION_SCHEMA)
+        now = f"The page now: {page.url}\n{shown}"[: model.page_chars]
+        room = _RESENT_STEPS * _MAX_OUTCOME_CHARS
+        messages = actions.messages(_TASK, prompt, done, room, page=now, last=last)
+        fits = actions.checker(_REQUIRED_FIELDS, lambda _: "", last=last)
+        action = await json_of(model, messages, fits, _ACTION_SCHEMA)
         assert isinstance(action, dict)
         if action["action"] == "finish":
             return PromptResult(action["output"], shown)
-        done.append(_Step(action, await _execute_step(page, action)))
+        done.append((action, await _execute_step(page, action)))
 
 
 async def _execute_step(page: Page, action: dict[str, Any]) -> str:
     """Run the model's action and return its result; an action that fails is reported to the model."""
     where, text = f"@{str(action.get('ref', '')).lstrip('@')}", str(action.get("text", ""))
     try:
-        async with acting_on(page) as actions:
+        async with acting_on(page) as acting:
             handlers: dict[str, Callable[[], Awaitable[object]]] = {
-                "click": lambda: actions.on_element(where, "click"),
-                "fill": lambda: actions.on_element(where, "fill", text),
-                "select": lambda: actions.on_element(where, "select_option", text),
-                "press": lambda: actions.press(text),
-                "scroll": lambda: actions.scroll(text),
-                "open": lambda: actions.goto(str(action["url"]), _LOAD_TIMEOUT_MS),
-                "back": lambda: actions.go("back"),
-                "read": actions.text,
+                "click": lambda: acting.on_element(where, "click"),
+                "fill": lambda: acting.on_element(where, "fill", text),
+                "select": lambda: acting.on_element(where, "select_option", text),
+                "press": lambda: acting.press(text),
+                "scroll": lambda: acting.scroll(text),
+                "open": lambda: acting.goto(str(action["url"]), _LOAD_TIMEOUT_MS),
+                "back": lambda: acting.go("back"),
+                "read": acting.text,
             }
             found = await handlers[action["action"]]()
     except PageActionError as error:
         return f"Not done: {error}"
     return str(found)[:_MAX_OUTCOME_CHARS] if action["action"] == "read" else "Done."
-
-
-def _messages(
-    model: OpenAIEndpoint, url: str, prompt: str, shown: str, done: list[_Step], *, last: bool
-) -> list[Message]:
-    mark = prompts.new_delimiter()
-    messages = prompts.task_messages(_TASK, wish=prompt, mark=mark)
-    for step in done[-_RESENT_STEPS:]:
-        messages += [
-            Message("assistant", json.dumps(step.action, ensure_ascii=False)),
-            Message("user", prompts.quote_texts([step.outcome], mark)[0]),
-        ]
-    page = f"The page now: {url}\n{shown}"[: model.page_chars]
-    now = prompts.quote_texts([page], mark)[0] + (f"\n\n{_LAST_ACTION_NOTE}" if last else "")
-    # Some endpoints reject two consecutive messages with the same role.
-    if messages[-1].role == "user":
-        messages[-1] = Message("user", f"{messages[-1].text}\n\n{now}")
-    else:
-        messages.append(Message("user", now))
-    return messages
-
-
-def _step_problem(*, last: bool) -> Callable[[object], str]:
-    """Return a function that returns what is wrong with an action."""
-
-    def look(value: object) -> str:
-        # The action can be a list or an object, which no dict can look up.
-        if not isinstance(value, dict) or value.get("action") not in list(_REQUIRED_FIELDS):
-            return f"it is no object with an action, one of {', '.join(_REQUIRED_FIELDS)}"
-        for name in _REQUIRED_FIELDS[value["action"]]:
-            if not isinstance(value.get(name), str) or (name != "text" and not value[name].strip()):
-                return f"the action {value['action']} needs a {name}"
-        return "only the action finish is left" if last and value["action"] != "finish" else ""
-
-    return look

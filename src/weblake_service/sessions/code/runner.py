@@ -1,33 +1,35 @@
-"""Runs one execution of a user's code and ends every process that it started.
+"""Runs one execution of a user's code and ends the processes that it started.
 
-It is not a sandbox: the code runs as the user of the service. The code does not get the service's environment, and its
-processes do not outlive the execution.
+It is not a sandbox: the code runs as the user of the service. The code does not get the service's environment. Its
+process group ends with the execution, and with the service; a process that leaves the group (`setsid`) stays.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 import shutil
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from weblake_service.sessions.code import supervisor
 from weblake_service.sessions.code.languages import LanguageMissing, search_path, write_files
 from weblake_service.sessions.code.output import MAX_BYTES, BoundedOutput
 
-#: Resource limits of each process of the code; memory is not limited, because node reserves far more than it uses.
-_LIMITS = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 256 << 20, "RLIMIT_NOFILE": 4096}
-#: Seconds that the supervisor may take to end all processes; then this process ends them.
-_SUPERVISOR_EXIT_S = 3.0
-#: Seconds in which the output pipes must close after all processes have ended.
-_PIPE_CLOSE_S = 2.0
+#: Runs the code in its process group, within limits; $0 is the maximum number of CPU seconds. Memory is not limited,
+#: because node reserves far more than it uses. The subshell kills the group when the service closes its end of standard
+#: input, or has ended.
+_SHELL = """
+ulimit -c 0; ulimit -f 524288; ulimit -n 4096; ulimit -t "$0"
+exec 3<&0
+{ read -r _ <&3; kill -s KILL 0; } >/dev/null 2>&1 &
+exec "$@" </dev/null 3<&-
+"""
+#: Seconds that background processes get to finish after the code itself has ended.
+_GRACE_S = 0.5
 #: Maximum characters of an error message.
 _MAX_ERROR_CHARS = 4000
 
@@ -82,8 +84,9 @@ async def run_code(
 async def _run_in_folder(
     code: str, language: str, cdp_url: str, folder: Path, timeout_s: float, page: str
 ) -> Execution:
-    mark = secrets.token_hex(8)
-    folder, room = _make_folder(folder, mark)
+    folder = Path(os.path.abspath(folder))  # noqa: PTH100, ASYNC240 - it touches no disk
+    room = folder / f".run-{secrets.token_hex(8)}"
+    room.mkdir(0o700)
     try:
         try:
             command = write_files(room, code, language)
@@ -96,61 +99,57 @@ async def _run_in_folder(
             "HOME": str(folder),
             "TMPDIR": str(folder),
             "CDP_URL": cdp_url,
-            supervisor.MARK: mark,
         }
         return await _run(command, environment, room, folder, timeout_s)
     finally:
         await asyncio.to_thread(shutil.rmtree, room, ignore_errors=True)
 
 
-def _make_folder(folder: Path, mark: str) -> tuple[Path, Path]:
-    """Return the absolute path of the folder, and a subfolder for the execution."""
-    folder = folder.absolute()
-    room = folder / f".run-{mark}"
-    room.mkdir(0o700)
-    return folder, room
-
-
 async def _run(
     command: list[str], environment: dict[str, str], room: Path, folder: Path, timeout_s: float
 ) -> Execution:
     stdout, stderr = BoundedOutput(), BoundedOutput()
+    # A pipe of asyncio would close as soon as the shell ends.
+    stdin, alive = os.pipe()
+    # The limit counts threads too, and this process enforces the timeout.
+    seconds = int(timeout_s + 5) * (os.cpu_count() or 1)
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", supervisor.__file__),
-            stdin=asyncio.subprocess.PIPE,
+            *("/bin/sh", "-c", _SHELL, str(seconds), *command),
+            stdin=stdin,
             stdout=stdout.end,
             stderr=stderr.end,
             env=environment,
+            cwd=folder,
             start_new_session=True,
         )
+    except BaseException:
+        os.close(alive)
+        raise
     finally:
+        os.close(stdin)
         stdout.release()
         stderr.release()
-    assert process.stdin is not None
     reading = asyncio.gather(stdout.read(), stderr.read())
     killed = False
     try:
-        # The limit counts threads too, and the supervisor enforces the timeout; this ends processes that it has missed.
-        seconds = int(timeout_s + 5) * (os.cpu_count() or 1)
-        task = {
-            "command": command,
-            "folder": str(folder),
-            "ended": str(room / "ended"),
-            "limits": {**_LIMITS, "RLIMIT_CPU": seconds},
-        }
-        process.stdin.write(json.dumps(task).encode() + b"\n")
         try:
             async with asyncio.timeout(timeout_s):
                 await process.wait()
         except TimeoutError:
             killed = True
+        else:
+            await asyncio.wait([reading], timeout=_GRACE_S)
     finally:
-        await _end(process, environment[supervisor.MARK])
+        # The subshell is in the group, so its number is not reused.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        os.close(alive)
+        await process.wait()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PIPE_CLOSE_S):
+            async with asyncio.timeout(_GRACE_S):
                 await reading
-    exit_code = -signal.SIGKILL if killed else _status(room)
+    exit_code = -signal.SIGKILL if killed else process.returncode
     return Execution(
         stdout=stdout.text(),
         stderr=stderr.text(),
@@ -161,41 +160,10 @@ async def _run(
     )
 
 
-async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
-    """End an execution, and wait until all of its processes have ended."""
-    assert process.stdin is not None
-    # First and without waiting: after this, the supervisor ends all processes even if this task is cancelled.
-    process.stdin.close()
-    try:
-        async with asyncio.timeout(_SUPERVISOR_EXIT_S):
-            await process.wait()
-        if process.returncode == 0:
-            return
-    except TimeoutError:
-        pass
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-    # The code has killed or stopped its supervisor.
-    await asyncio.to_thread(supervisor.kill_all, lambda: supervisor.marked_processes(mark))
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_PIPE_CLOSE_S):
-            await process.wait()
-
-
-def _status(room: Path) -> int | None:
-    """Return the exit status of the code as the supervisor recorded it; None if the supervisor was killed before."""
-    said = _read(room / "ended", 20)
-    return int(said) if said else None
-
-
 def _error(room: Path, exit_code: int | None, limit: float | None) -> str | None:
     if limit is not None:
         return f"The code was ended after {limit:g} s, which is its timeout. Give it a larger one, or less to do."
-    if exit_code is None:
-        return "The process that watches over the code was ended, and the code with it."
-    if exit_code == 0:
+    if not exit_code:
         return None
     said = _read(room / "error", _MAX_ERROR_CHARS)
     if said:

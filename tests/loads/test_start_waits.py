@@ -36,6 +36,7 @@ from weblake.errors import (
 from weblake.events import Event, LostStartResolved
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
+from weblake.jobs.usage_reports import MAX_PAGES
 from weblake.loads import starts
 from weblake.loads.load_request import Endpoint, with_key
 
@@ -227,7 +228,7 @@ def test_the_job_of_a_lost_start_is_of_the_request_that_was_sent(ledger: Ledger)
     """The run that finds it may have another request, with another first URL, and so may the one with the intent."""
     other = "http://pages.test/2"
     with pytest.raises(OutcomeUnknown):
-        start(ledger, Service([LOST], pages=501), first_target=other)
+        start(ledger, Service([LOST], pages=MAX_PAGES + 1), first_target=other)
     service = Service([STARTED], listed=[{**entry(BEGAN), "target": other}], at=BEGAN + 600)
     job = start(ledger, service, request_sha256="b")
     assert (job.job_id, job.adopted, job.request_sha256, job.urls) == (JOB, True, "a", "list")
@@ -248,7 +249,7 @@ def test_a_lost_start_is_looked_up_at_the_service_that_it_was_sent_to(ledger: Le
     with pytest.raises(CreditsExhausted):
         start(ledger, Service([reply(402, {"error": "credits"})]), replay=replay, at=one)
     with pytest.raises(OutcomeUnknown):
-        start(ledger, Service([LOST], pages=501), replay=replay, at=other)
+        start(ledger, Service([LOST], pages=MAX_PAGES + 1), replay=replay, at=other)
     back = Service([STARTED])
     with pytest.raises(OutcomeUnknown, match=f"got no answer from {other}, and {one} cannot know of it"):
         start(ledger, back, replay=replay, at=one)
@@ -415,7 +416,7 @@ def test_a_job_that_was_landed_by_its_id_may_be_of_the_intent(ledger: Ledger, *,
 @pytest.mark.parametrize(("hours", "known"), [(23.4, True), (23.6, False)])
 def test_an_intent_older_than_the_list_goes_back_is_not_looked_up(ledger: Ledger, hours: float, *, known: bool) -> None:
     with pytest.raises(OutcomeUnknown):
-        start(ledger, Service([LOST], pages=501))
+        start(ledger, Service([LOST], pages=MAX_PAGES + 1))
     at = ledger.starts(LOAD)[-1].at_seconds()
     service = Service([STARTED], listed=[entry(BEGAN)], at=at + hours * 3600)
     if known:
@@ -443,11 +444,11 @@ def test_a_start_that_this_process_has_just_sent_is_looked_up_however_old_the_in
     assert len(service.sent) == 1
 
 
-def test_a_job_is_found_on_the_last_of_500_pages(ledger: Ledger) -> None:
-    service = Service([LOST], listed=[entry(BEGAN)], pages=500)
+def test_a_job_is_found_on_the_last_page(ledger: Ledger) -> None:
+    service = Service([LOST], listed=[entry(BEGAN)], pages=MAX_PAGES)
     assert start(ledger, service).adopted
     with pytest.raises(OutcomeUnknown, match="does not end"):
-        start(open_dataset(Path(ledger.storage.url) / "other").ledger, Service([LOST], pages=501))
+        start(open_dataset(Path(ledger.storage.url) / "other").ledger, Service([LOST], pages=MAX_PAGES + 1))
 
 
 @pytest.mark.parametrize(

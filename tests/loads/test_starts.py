@@ -23,7 +23,8 @@ from start_service_model import BEGAN, Service, stamp
 from weblake.api import operation
 from weblake.dataset import ledger
 from weblake.dataset.ledger import Ledger
-from weblake.loads import load_request, lost_starts, starts
+from weblake.jobs import usage_reports
+from weblake.loads import load_request, starts
 from weblake.loads.load_request import LoadRequest, Naming
 
 URLS = ["http://a.test/1", "http://a.test/2"]
@@ -37,7 +38,7 @@ def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use a simulated clock, no randomness, and short time limits."""
     monkeypatch.setattr(ledger, "utc_now", lambda: stamp(BEGAN))
     monkeypatch.setattr(secrets, "token_hex", lambda size: "00" * size)
-    monkeypatch.setattr(lost_starts, "list_activity", functools.cache(lost_starts.list_activity))
+    monkeypatch.setattr(usage_reports, "list_activity", functools.cache(usage_reports.list_activity))
     for room, name, seconds in (
         (operation, "START_DEADLINE_S", 4.0),
         (starts, "PROMPT_S", 1.0),

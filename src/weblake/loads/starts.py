@@ -43,6 +43,7 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolicy, RetryState
+from weblake.jobs.usage_reports import read_listing
 from weblake.loads import lost_starts
 from weblake.loads.load_request import Endpoint, StartReply, read_started
 
@@ -401,7 +402,7 @@ def _candidates(
             spec.intent, "the activity list does not have this kind of call", lost_starts.START_AFRESH
         )
     try:
-        found = yield from lost_starts.read_listing(spec.endpoint, retry, RetryPolicy(wait_s=120, until=spec.until))
+        found = yield from read_listing(retry, spec.endpoint, RetryPolicy(wait_s=120, until=spec.until))
     except WeblakeError as error:
         why = f"the activity list cannot be read: {error.message}"
         raise lost_starts.outcome_unknown(spec.intent, why, lost_starts.RUN_AGAIN) from error

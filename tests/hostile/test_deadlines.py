@@ -100,7 +100,7 @@ def test_a_landing_ends_by_its_deadline(behaviours: list[str], latency_s: float,
 @proves(
     "5.1",
     at="src/weblake/loads/starts.py",
-    line="RetryPolicy(wait_s=120, until=spec.until)",
+    line="RetryPolicy(wait_s=120, until=self.until)",
     becomes="RetryPolicy(wait_s=120)",
 )
 @QUIET

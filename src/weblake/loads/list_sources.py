@@ -24,6 +24,7 @@ from weblake.dataset.root import DOCUMENTS, Dataset
 from weblake.errors import StorageRefused
 from weblake.loads import sent_lists
 from weblake.loads.load_request import Naming
+from weblake.storage import Storage
 
 #: Addresses whose content differs in each run: standard input, pipes of a shell. /dev/shm has ordinary files.
 _UNREPEATABLE = re.compile("/proc/|/dev/(?!shm/)")
@@ -66,12 +67,12 @@ def pending_list(dataset: Dataset, source: str, *, allow_partial: bool = False) 
     return None if digest is None else sent_lists.read(dataset.storage, load_id, digest)
 
 
-def note(dataset: Dataset, source: str, load_id: str) -> None:
+def note(storage: Storage, source: str, load_id: str) -> None:
     """Record that a load is about to be started with the list of a file."""
     name, data = layout.list_source_path(source), msgspec.json.encode(ListSource(load_id=load_id))
-    if not dataset.storage.create(name, data):  # a record of a load that is over or was never started
-        dataset.storage.delete(name)
-        dataset.storage.create(name, data)
+    if not storage.create(name, data):  # a record of a load that is over or was never started
+        storage.delete(name)
+        storage.create(name, data)
 
 
 def forget(dataset: Dataset, source: str, load_id: str) -> None:

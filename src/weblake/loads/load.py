@@ -49,7 +49,7 @@ from weblake.loads.completeness import (
 from weblake.loads.download import FlowRunner
 from weblake.loads.intents import StartedLoad, complete_remedy, start_load
 from weblake.loads.load_request import LoadRequest, Terms
-from weblake.loads.staging import Identity, Staged, stage_document, stage_job
+from weblake.loads.staging import Staged, stage_document, stage_job
 from weblake.receipt import Receipt
 
 #: Seconds in which a 404 means "not there yet": for a job just started, and for a job started elsewhere.
@@ -199,6 +199,7 @@ def _land(
             return earlier
         started_load = start_load(client, dataset, request, max_credits=terms.max_credits, until=until, ends_at=until)
     intent, job, document = started_load
+    ref = JobRef(job.kind, job.job_id)
     on_job(job.job_id)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - job.age_s()
@@ -217,7 +218,8 @@ def _land(
         reconciler = Reconciler(sent, original.rejected)
         staged = stage_job(
             client,
-            _identity(intent, job),
+            intent,
+            ref,
             reconciler,
             scratch,
             until=until,
@@ -233,7 +235,7 @@ def _land(
     with dataset.storage.scratch() as scratch:  # before the wait: a root that is deleted meanwhile is not recreated
         if document is not None or request.kind not in JOB_KINDS:
             raw = _read_document(client, job, document)
-            staged = stage_document(_identity(intent, job), Reconciler(request.submitted), scratch, raw)
+            staged = stage_document(intent, ref, Reconciler(request.submitted), scratch, raw)
             return _publish_or_refuse(client, dataset, intent, staged, terms)
         used = _wait_for_end(client, dataset, request, job, terms, until, found.append)
         late = time.monotonic() >= until
@@ -284,10 +286,6 @@ def _drop_lists(dataset: Dataset, request: LoadRequest, intent: Intent, job: Job
         sent_lists.drop(dataset.storage, job.load_id, (job.urls, intent.urls, sent_lists.digest_of_request(request)))
     if request.source is not None:
         list_sources.forget(dataset, request.source, request.load_id)
-
-
-def _identity(intent: Intent, job: Job) -> Identity:
-    return Identity(intent.load_id, job.job_id, job.kind, intent.created(), intent.page_limit)
 
 
 def _wait_for_end(

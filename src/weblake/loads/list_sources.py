@@ -30,10 +30,6 @@ from weblake.storage import Storage
 _UNREPEATABLE = re.compile("/proc/|/dev/(?!shm/)")
 
 
-class ListSource(Record, frozen=True, kw_only=True):
-    """Record of the load that was started with the list of a file."""
-
-
 def source_of(file: str, column: str | None, naming: Naming, options: Mapping[str, object]) -> str | None:
     """Return the id of a file of URLs together with all other arguments of a command, or None.
 
@@ -69,7 +65,7 @@ def pending_list(dataset: Dataset, source: str, *, allow_partial: bool = False) 
 
 def note(storage: Storage, source: str, load_id: str) -> None:
     """Record that a load is about to be started with the list of a file."""
-    name, data = layout.list_source_path(source), msgspec.json.encode(ListSource(load_id=load_id))
+    name, data = layout.list_source_path(source), msgspec.json.encode(Record(load_id=load_id))
     if not storage.create(name, data):  # a record of a load that is over or was never started
         storage.delete(name)
         storage.create(name, data)
@@ -82,13 +78,13 @@ def forget(dataset: Dataset, source: str, load_id: str) -> None:
         dataset.storage.delete(layout.list_source_path(source))
 
 
-def _read(dataset: Dataset, source: str) -> ListSource | None:
+def _read(dataset: Dataset, source: str) -> Record | None:
     name = layout.list_source_path(source)
     data = dataset.storage.read(name)
     if data is None:
         return None
     try:
-        return msgspec.json.decode(data, type=ListSource)
+        return msgspec.json.decode(data, type=Record)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StorageRefused(
             f"The record {name} of {dataset.storage.url} is damaged: it names the load that this file of URLs was "

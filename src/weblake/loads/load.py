@@ -174,12 +174,11 @@ def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedL
         with suppress(publishing.JobClaimed):  # the caller then lands the job as the other load, with the service
             refused = publishing.promote(dataset, request.load_id)
             earlier = None if refused is None else LandedLoad(refused)
-    if earlier is not None and request.kind == "batch_scrape":
-        sent_lists.drop(dataset.storage, request.load_id)  # a run that died after the commit did not remove it
-        if request.source is not None:
-            list_sources.forget(dataset, request.source, request.load_id)
     if earlier is None:
         return None
+    intent = dataset.ledger.intent(request.load_id) if request.kind == "batch_scrape" else None
+    if intent is not None:  # a run that died after the commit did not remove its lists
+        _drop_lists(dataset, request, intent.load_id, intent.urls)
     landed_loads.require_files(dataset, earlier.receipt)
     return require_documents(earlier)
 
@@ -229,7 +228,7 @@ def _land(
         if staged.receipt.status == "cancelled" and not any(passed):  # an earlier run or a trigger may have done it
             passed = stopped_at(dataset.ledger.stopped(job.load_id), terms)
         landing = _publish_or_refuse(client, dataset, intent, staged, terms, late=passed[0], used=passed[1])
-        _drop_lists(dataset, request, intent, original)
+        _drop_lists(dataset, request, original.load_id, original.urls, intent.urls)
         return landing
 
     with dataset.storage.scratch() as scratch:  # before the wait: a root that is deleted meanwhile is not recreated
@@ -280,10 +279,9 @@ def _job_as_started(dataset: Dataset, request: LoadRequest, job: Job) -> Job:
     return theirs or job
 
 
-def _drop_lists(dataset: Dataset, request: LoadRequest, intent: Intent, job: Job) -> None:
-    """Remove the stored lists of a load that has landed."""
-    if job.urls is not None:  # also removes the list of a run that died before it recorded its start
-        sent_lists.drop(dataset.storage, job.load_id, (job.urls, intent.urls, sent_lists.digest_of_request(request)))
+def _drop_lists(dataset: Dataset, request: LoadRequest, load_id: str, *digests: str | None) -> None:
+    """Remove the stored lists of a load that has landed: that of the request, and those with these digests."""
+    sent_lists.drop(dataset.storage, load_id, (sent_lists.digest_of_request(request), *digests))
     if request.source is not None:
         list_sources.forget(dataset, request.source, request.load_id)
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TypeAlias
+from contextlib import suppress
+from functools import partial
+from typing import TypeAlias, cast
 
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset.records import Intent, Job, new_nonce, utc_now
 from weblake.dataset.root import Dataset
 from weblake.errors import Remedy, StorageRefused, WeblakeError
-from weblake.loads import sent_lists, starts
+from weblake.loads import list_sources, sent_lists, starts
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import LoadRequest, check_cost
+from weblake.loads.load_request import Kind, LoadRequest, check_cost
 
 #: The ledger's name of the embedded service, which costs nothing.
 _EMBEDDED = "embedded"
@@ -43,7 +43,7 @@ def start_load(
         DeadlineExceeded: The time limit passed; what may have been started stays on record.
         WeblakeError: The service refused the start, or it is unknown whether the job was started.
     """
-    with _complete_remedies(dataset, request):
+    try:
         intent, is_new = _find_or_record_intent(client, dataset, request, max_credits, until)
         ledger = dataset.ledger
         if request.start is None:
@@ -55,9 +55,22 @@ def start_load(
         starter = starts.JobStarter(
             request, intent, ledger, client.retry, is_new=is_new, until=until, ends_at=ends_at, service=client.service
         )
+        if request.source is not None:
+            starter.note_list = partial(list_sources.note, dataset.storage, request.source, request.load_id)
         with events.of_load(request.load_id):
             job, document = client.run(starter.run())
-        return intent, job, document
+    except WeblakeError as error:
+        complete_remedy(error, dataset, request)
+        raise
+    return intent, job, document
+
+
+def recorded_request(dataset: Dataset, load_id: str) -> LoadRequest | None:
+    """Return the request of a load whose job is on record, without what starts a job; None if no job is on record."""
+    intent, job = dataset.ledger.intent(load_id), dataset.ledger.job(load_id)
+    if intent is None or job is None:
+        return None
+    return LoadRequest(cast("Kind", intent.kind), load_id, job_id=job.job_id, partition=intent.partition)
 
 
 def _find_or_record_intent(
@@ -99,15 +112,6 @@ def find_possible_cost(client: FlowRunner, dataset: Dataset, request: LoadReques
         return None
     pages, price = request.unlimited_pages, request.unlimited_pages * request.price
     return f"This crawl has no limit: it may reach {pages:,} pages and cost up to {price:,.10g} credits."
-
-
-@contextmanager
-def _complete_remedies(dataset: Dataset, request: LoadRequest) -> Iterator[None]:
-    try:
-        yield
-    except WeblakeError as error:
-        complete_remedy(error, dataset, request)
-        raise
 
 
 def complete_remedy(error: WeblakeError, dataset: Dataset, request: LoadRequest, job_id: str | None = None) -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from weblake import events
-from weblake.api.job_kinds import JOB_KINDS, job_kind
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.steps import Response
 from weblake.credentials import redact_error
 from weblake.dataset import landed_loads
@@ -47,7 +47,7 @@ from weblake.loads.completeness import (
     stopped_at,
 )
 from weblake.loads.download import FlowRunner
-from weblake.loads.intents import StartedLoad, complete_remedy, start_load
+from weblake.loads.intents import StartedLoad, complete_remedy, recorded_request, start_load
 from weblake.loads.load_request import LoadRequest, Terms
 from weblake.loads.staging import Staged, stage_document, stage_job
 from weblake.receipt import Receipt
@@ -115,7 +115,15 @@ def collect(client: FlowRunner, dataset: Dataset, load_id: str, terms: Terms | N
         StorageRefused: The list of URLs that was sent is missing or damaged.
         WeblakeError: As `land`.
     """
-    request = _request_of(dataset, load_id)
+    request = recorded_request(dataset, load_id)
+    if request is None or request.kind not in JOB_KINDS:
+        raise AskPerson(
+            f"{dataset.storage.url} has no record that load {load_id} was started.",
+            hint=Remedy(
+                "Give the root that it was started in. If its record is lost, land its job by its id, with {land}; "
+                "starting it again is paid again."
+            ),
+        )
     try:
         return land(client, dataset, request, terms)
     except JobGone as error:
@@ -127,24 +135,6 @@ def collect(client: FlowRunner, dataset: Dataset, load_id: str, terms: Terms | N
             f"Job {request.job_id} of load {load_id} was started at {service}, and {client.service} has no such job.",
             hint=Remedy("Set {base_url} to the service that it was started at."),
         ) from error
-
-
-def _request_of(dataset: Dataset, load_id: str) -> LoadRequest:
-    intent, job = dataset.ledger.intent(load_id), dataset.ledger.job(load_id)
-    if intent is None or job is None or intent.kind not in JOB_KINDS:
-        raise AskPerson(
-            f"{dataset.storage.url} has no record that load {load_id} was started.",
-            hint=Remedy(
-                "Give the root that it was started in. If its record is lost, land its job by its id, with {land}; "
-                "starting it again is paid again."
-            ),
-        )
-    return LoadRequest(
-        kind=job_kind(intent.kind).name,
-        load_id=load_id,
-        job_id=job.job_id,
-        partition=intent.partition,
-    )
 
 
 def _end_event(

@@ -12,6 +12,7 @@ The tests that prove this are listed in docs/promise.md, promise 3.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -42,7 +43,7 @@ from weblake.errors import (
 )
 from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolicy, RetryState
 from weblake.jobs.usage_reports import read_listing
-from weblake.loads import list_sources, lost_starts, sent_lists
+from weblake.loads import lost_starts, sent_lists
 from weblake.loads.load_request import LoadRequest, StartReply, read_started
 
 #: Seconds after its record within which a start is sent; later it is not sent.
@@ -124,6 +125,8 @@ class JobStarter:
     ends_at: float | None = None
     #: Name of the client's service, as the ledger records it.
     service: str | None = None
+    #: Records that the load is about to be started with the list of its file (list_sources.py).
+    note_list: Callable[[], None] | None = None
     #: The monotonic times at which this process has last sent each start, by the nonces of their records.
     sent: dict[str, float] = field(default_factory=dict, init=False)
     state: RetryState = field(init=False)
@@ -215,8 +218,8 @@ class JobStarter:
         request = self.request
         if request.with_urls is None or request.submitted is None:
             return None
-        if request.source is not None:
-            list_sources.note(self.ledger.storage, request.source, request.load_id)
+        if self.note_list is not None:
+            self.note_list()
         return sent_lists.keep(self.ledger.storage, request.load_id, request.submitted)
 
     def _rebuild(self, start: StartAttempt) -> Operation[object] | None:

@@ -71,8 +71,6 @@ class Download:
         self.pager = ResultPager(job, client.retry, until=until)
         self._client = client
         self._until = until
-        #: Bytes of the last chunk.
-        self._bytes = 0
         self._next = None if first is None else _Prefetch((), lambda inspect: _inspected(first, inspect))
         self._errors: Future[JobErrors] | None = None
         #: Whether the last response arrived within QUICK_S: then the next chunk is not prefetched.
@@ -93,7 +91,7 @@ class Download:
                     kind=self.pager.job.kind,
                     job_id=self.pager.job.job_id,
                     documents=len(documents),
-                    bytes=self._bytes,
+                    bytes=self.pager.body_bytes,
                     seconds=time.monotonic() - begun,
                 )
             )
@@ -130,7 +128,7 @@ class Download:
         prefetch, self._next = self._next, None
         if prefetch is None or prefetch.query != request.query:
             if self._quick:
-                return self._measure(self._fetch(request))
+                return self._fetch(request)
             prefetch = self._start_prefetch(request)
         head = {} if self._quick else prefetch.head.result()
         if models.is_terminal(head.get("status")):
@@ -139,12 +137,7 @@ class Download:
                 if following not in (None, request.query) and self.pager.is_new(following):
                     self._next = self._start_prefetch(replace(request, query=following))
                 self._start_errors()
-        return self._measure(prefetch.reply.result())
-
-    def _measure(self, reply: Response | NoResponse) -> Response | NoResponse:
-        """Return the response; remember the size of its body."""
-        self._bytes = len(reply.body) if isinstance(reply, Response) else 0
-        return reply
+        return prefetch.reply.result()
 
     def _start_prefetch(self, request: Request) -> _Prefetch:
         return _Prefetch(request.query, lambda inspect: self._fetch(replace(request, stop_when=inspect)))

@@ -105,7 +105,7 @@ def test_a_landing_ends_by_its_deadline(behaviours: list[str], latency_s: float,
 )
 @QUIET
 @given(cycles, latencies, st.booleans(), st.sampled_from(["batch", "crawl"]), st.sampled_from([4.0, 60.0, 600.0]))
-@example(["runs", "reset"], 0.0, False, "batch", 4.0)
+@example(["leads on", "reset", "429, 59"], 0.0, False, "batch", 60.0)
 @example(["runs", "429, 0"], 0.0, False, "crawl", 60.0)
 def test_a_start_ends_with_the_time_limit_of_its_load(
     behaviours: list[str], latency_s: float, replay: bool, kind: str, timeout_s: float

@@ -34,8 +34,8 @@ def landed(lab: LandingLab, names: list[Any]) -> None:
 @proves(
     "3.8",
     at="src/weblake/loads/load_request.py",
-    line='return load_id_of("request", kind, body, self.effective_key, partition)',
-    becomes="return new_load_key()",
+    line='load_id=load_id_of("request", kind, body, self.effective_key, partition),',
+    becomes="load_id=new_load_key(),",
 )
 def test_a_directory(lab: LandingLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "real").mkdir()

@@ -21,9 +21,10 @@ from weblake.dataset.records import Intent
 from weblake.dataset.root import Dataset
 from weblake.dataset.slots import Slots
 from weblake.errors import InvalidOption
+from weblake.jobs.polling import JobRef
 from weblake.loads import publishing, recovery
 from weblake.loads.accounting import Reconciler
-from weblake.loads.staging import Identity, Staged, stage_document
+from weblake.loads.staging import Staged, stage_document
 from weblake.receipt import Receipt
 from weblake.storage.local import LocalStorage
 
@@ -60,9 +61,9 @@ def refuse(dataset: Dataset, what: Intent) -> None:
 
 def staged(what: Intent, scratch: Path, missing: Sequence[str] = ()) -> Staged:
     url = f"http://a.test/{what.load_id}"
-    identity = Identity(what.load_id, f"job-{what.load_id}", what.kind, what.created())
+    job = JobRef(what.kind, f"job-{what.load_id}")
     raw = f'{{"markdown": "x", "metadata": {{"sourceURL": "{url}"}}}}'.encode()
-    return stage_document(identity, Reconciler([url, *missing]), scratch, raw)
+    return stage_document(what, job, Reconciler([url, *missing]), scratch, raw)
 
 
 def visible(root: Path) -> list[str]:

@@ -160,11 +160,6 @@ class SteppedStorage:
         self._process.act()
         self._storage.delete(name)
 
-    def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
-        for file in self._storage.list(name):
-            self.delete(file)
-        self._storage.delete_folder(name, known)
-
     def open_input(self, name: str) -> IO[bytes]:
         return self._storage.open_input(name)
 

@@ -278,7 +278,7 @@ def test_h14_a_start_is_sent_once_the_service_is_up(service: ScriptedService, la
     assert len(service.requests_for(START)) == 1
 
 
-@proves("H5", at="src/weblake/loads/starts.py", line="if spec.intent.replay and", becomes="if False and", case="500")
+@proves("H5", at="src/weblake/loads/starts.py", line="if self.replays and", becomes="if False and", case="500")
 @pytest.mark.parametrize(
     "play", [UNCLEAR["reset"], UNCLEAR["500"], UNCLEAR["cut off"]], ids=["reset", "500", "cut off"]
 )

@@ -242,8 +242,8 @@ class StartModel:
         """Run the real start flow, from the intent to the job's id, and return the id."""
         ledger = Ledger(replayed)  # type: ignore[arg-type]
         intent = ledger.record_intent(self.intent(replayed("now")))
-        spec = starts.JobSpec(intent, partial(started_by, self.request), self.request.endpoint, service=self.service)
-        flow = starts.start(spec, ledger, Retry(jitter=lambda: 0.5))
+        request = replace(self.request, start=partial(started_by, self.request), with_urls=None)
+        flow = starts.JobStarter(request, intent, ledger, Retry(jitter=lambda: 0.5), service=self.service).run()
         answer: Any = None
         while True:
             try:

@@ -130,8 +130,8 @@ class Starting:
             )
         )
         operation = operations.start_batch_scrape(URLS)
-        spec = starts.JobSpec(intent, lambda key: with_key(operation, key), "batch_scrape")
-        self._flow = starts.start(spec, ledger, Retry(jitter=lambda: 0.5))
+        request = LoadRequest("batch_scrape", load_id, lambda key: with_key(operation, key), request_sha="a")
+        self._flow = starts.JobStarter(request, intent, ledger, Retry(jitter=lambda: 0.5)).run()
         self._answer: Any = None
 
     def until(self, stop: Callable[[object], bool]) -> str | None:
@@ -202,7 +202,7 @@ def lost_start(lab: LandingLab, request: LoadRequest, *, replay: bool = False) -
     intent = replace(intents.new_intent(request, lab.client.service, starts.Preflight(replay)), created_at=before)
     ledger.record_intent(intent)
     assert request.start is not None
-    key = starts.JobSpec(intent, request.start, request.endpoint).key(1)
+    key = starts.JobStarter(request, intent, ledger, lab.client.retry).key(1)
     urls = sent_lists.keep(lab.dataset.storage, request.load_id, request.submitted or ())
     ledger.record_start(
         StartAttempt(load_id=request.load_id, n=1, key=key, at=before, urls=urls, request_sha256=request.request_sha)

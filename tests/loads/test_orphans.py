@@ -39,7 +39,7 @@ class Lab(LandingLab):
         ledger = self.dataset.ledger
         intent = ledger.record_intent(intents.new_intent(request, self.client.service, starts.Preflight(replay)))
         assert request.start is not None
-        key = starts.JobSpec(intent, request.start, request.endpoint).key(1)
+        key = starts.JobStarter(request, intent, ledger, self.client.retry).key(1)
         urls = sent_lists.keep(self.dataset.storage, request.load_id, request.submitted or ())
         ledger.record_start(
             StartAttempt(load_id=request.load_id, n=1, key=key, urls=urls, at=utc_now(), writer=new_nonce())

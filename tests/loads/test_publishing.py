@@ -23,10 +23,11 @@ from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Done, Intent
 from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
+from weblake.jobs.polling import JobRef
 from weblake.loads import publishing, recovery
 from weblake.loads.accounting import Reconciler
 from weblake.loads.publishing import JobClaimed
-from weblake.loads.staging import Identity, Staged, stage_document
+from weblake.loads.staging import Staged, stage_document
 from weblake.receipt import Receipt
 from weblake.storage.local import LocalStorage
 
@@ -60,7 +61,7 @@ class Root:
         scratch = self._stack.enter_context(self.dataset.storage.scratch())
         raw = b"[]" if malformed else f'{{"markdown": "x", "metadata": {{"sourceURL": "{url}"}}}}'.encode()
         reconciler = Reconciler([url, *(f"http://a.test/missing/{n}" for n in range(missing))])
-        return stage_document(Identity(intent.load_id, JOB, intent.kind, intent.created()), reconciler, scratch, raw)
+        return stage_document(intent, JobRef(intent.kind, JOB), reconciler, scratch, raw)
 
     def land(self, n: int) -> str:
         intent = self.intent(n)

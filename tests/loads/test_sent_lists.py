@@ -20,7 +20,7 @@ from weblake import Terms, errors
 from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import StartAttempt
-from weblake.loads import intents, load, load_request, sent_lists, starts
+from weblake.loads import load, load_request, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming
 
 FAST_POLLS = Terms(poll_s=0.2, timeout_s=60)
@@ -122,13 +122,14 @@ def test_a_start_with_other_options_is_not_repeated_under_its_key(lab: TaskLab) 
     start = lab.dataset.ledger.starts(first.load_id)[0]
     intent = lab.dataset.ledger.intent(first.load_id)
     assert intent is not None
-    assert intents._rebuild_request(lab.dataset, other, intent, start) is None
-    assert intents._rebuild_request(lab.dataset, first, intent, start) is first.start
     theirs = replace_fields(start, request_sha256="of the run that sent the start")
-    assert intents._rebuild_request(lab.dataset, first, intent, theirs) is None, "that run did not record the intent"
-    rebuilt = intents._rebuild_request(lab.dataset, other_list(lab, first, LONGER), intent, start)
+    for request, sent, same in ((other, start, False), (first, start, True), (first, theirs, False)):
+        starter = starts.JobStarter(request, intent, lab.dataset.ledger, lab.client.retry)
+        assert (starter._rebuild(sent) is not None) == same
+    starter = starts.JobStarter(other_list(lab, first, LONGER), intent, lab.dataset.ledger, lab.client.retry)
+    rebuilt = starter._rebuild(start)
     assert rebuilt is not None
-    assert rebuilt(KEY).request.body == first.start(KEY).request.body  # type: ignore[misc]
+    assert rebuilt.request.body == first.start(KEY).request.body  # type: ignore[misc]
 
 
 def test_of_two_kept_lists_the_one_that_was_sent_is_used(lab: TaskLab) -> None:

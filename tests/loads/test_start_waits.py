@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from email.utils import format_datetime
 from pathlib import Path
@@ -36,10 +36,12 @@ from weblake.errors import (
 from weblake.events import Event, LostStartResolved
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
-from weblake.loads import starts
-from weblake.loads.load_request import Endpoint, with_key
+from weblake.jobs.usage_reports import MAX_PAGES
+from weblake.loads import sent_lists, starts
+from weblake.loads.load_request import Endpoint, LoadRequest, with_key
 
 URLS = ["http://pages.test/1"]
+LIST = sent_lists.digest_of(URLS)
 LOAD, JOB = "a" * 16, "00000000-0000-4000-8000-000000000001"
 OTHER = "00000000-0000-4000-8000-000000000002"
 BEGAN = 1_800_000_000.0
@@ -120,20 +122,16 @@ def start(
         service.at += build_s
         return with_key(operation, key)
 
-    spec = starts.JobSpec(
-        ledger.record_intent(intent),
-        build,
-        kind,
-        request_sha256=request_sha256,
-        first_target=first_target,
-        service=at,
-        until=until,
-        ends_at=ends_at,
-        keep_urls=lambda: "list",
+    request = LoadRequest(
+        kind, LOAD, build, submitted=tuple(URLS), request_sha=request_sha256, first_target=first_target
     )
+    request = replace(request, with_urls=lambda _: request)
     rules = retry()
     rules.observe = ([] if seen is None else seen).append
-    found = service.run(starts.start(spec, ledger, rules))  # type: ignore[arg-type]
+    starter = starts.JobStarter(
+        request, ledger.record_intent(intent), ledger, rules, until=until, ends_at=ends_at, service=at
+    )
+    found = service.run(starter.run())  # type: ignore[arg-type]
     assert isinstance(found, tuple)
     job = found[0]
     assert isinstance(job, Job)
@@ -227,18 +225,18 @@ def test_the_job_of_a_lost_start_is_of_the_request_that_was_sent(ledger: Ledger)
     """The run that finds it may have another request, with another first URL, and so may the one with the intent."""
     other = "http://pages.test/2"
     with pytest.raises(OutcomeUnknown):
-        start(ledger, Service([LOST], pages=501), first_target=other)
+        start(ledger, Service([LOST], pages=MAX_PAGES + 1), first_target=other)
     service = Service([STARTED], listed=[{**entry(BEGAN), "target": other}], at=BEGAN + 600)
     job = start(ledger, service, request_sha256="b")
-    assert (job.job_id, job.adopted, job.request_sha256, job.urls) == (JOB, True, "a", "list")
+    assert (job.job_id, job.adopted, job.request_sha256, job.urls) == (JOB, True, "a", LIST)
     assert service.sent == []
 
 
 @proves(
     "3.1",
     at="src/weblake/loads/starts.py",
-    line="    sent_to = last.service or spec.intent.service",
-    becomes="    sent_to = spec.intent.service",
+    line="    sent_to = last.service or self.intent.service",
+    becomes="    sent_to = self.intent.service",
     case="True",
 )
 @pytest.mark.parametrize("replay", [False, True])
@@ -248,7 +246,7 @@ def test_a_lost_start_is_looked_up_at_the_service_that_it_was_sent_to(ledger: Le
     with pytest.raises(CreditsExhausted):
         start(ledger, Service([reply(402, {"error": "credits"})]), replay=replay, at=one)
     with pytest.raises(OutcomeUnknown):
-        start(ledger, Service([LOST], pages=501), replay=replay, at=other)
+        start(ledger, Service([LOST], pages=MAX_PAGES + 1), replay=replay, at=other)
     back = Service([STARTED])
     with pytest.raises(OutcomeUnknown, match=f"got no answer from {other}, and {one} cannot know of it"):
         start(ledger, back, replay=replay, at=one)
@@ -280,8 +278,8 @@ def test_a_start_without_an_answer_ends_one_attempt_after_the_time_limit(ledger:
 @proves(
     "3.1",
     at="src/weblake/loads/starts.py",
-    line="            sent[record.writer] = yield from now()",
-    becomes="            yield from now()",
+    line="                self.sent[record.writer] = yield from now()",
+    becomes="                yield from now()",
 )
 def test_a_start_that_the_service_still_works_on_is_looked_up_after_its_last_request_has_ended(ledger: Ledger) -> None:
     """The service has said so later than a start usually takes effect, so its first request proves nothing."""
@@ -415,7 +413,7 @@ def test_a_job_that_was_landed_by_its_id_may_be_of_the_intent(ledger: Ledger, *,
 @pytest.mark.parametrize(("hours", "known"), [(23.4, True), (23.6, False)])
 def test_an_intent_older_than_the_list_goes_back_is_not_looked_up(ledger: Ledger, hours: float, *, known: bool) -> None:
     with pytest.raises(OutcomeUnknown):
-        start(ledger, Service([LOST], pages=501))
+        start(ledger, Service([LOST], pages=MAX_PAGES + 1))
     at = ledger.starts(LOAD)[-1].at_seconds()
     service = Service([STARTED], listed=[entry(BEGAN)], at=at + hours * 3600)
     if known:
@@ -443,11 +441,11 @@ def test_a_start_that_this_process_has_just_sent_is_looked_up_however_old_the_in
     assert len(service.sent) == 1
 
 
-def test_a_job_is_found_on_the_last_of_500_pages(ledger: Ledger) -> None:
-    service = Service([LOST], listed=[entry(BEGAN)], pages=500)
+def test_a_job_is_found_on_the_last_page(ledger: Ledger) -> None:
+    service = Service([LOST], listed=[entry(BEGAN)], pages=MAX_PAGES)
     assert start(ledger, service).adopted
     with pytest.raises(OutcomeUnknown, match="does not end"):
-        start(open_dataset(Path(ledger.storage.url) / "other").ledger, Service([LOST], pages=501))
+        start(open_dataset(Path(ledger.storage.url) / "other").ledger, Service([LOST], pages=MAX_PAGES + 1))
 
 
 @pytest.mark.parametrize(

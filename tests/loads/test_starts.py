@@ -23,7 +23,8 @@ from start_service_model import BEGAN, Service, stamp
 from weblake.api import operation
 from weblake.dataset import ledger
 from weblake.dataset.ledger import Ledger
-from weblake.loads import load_request, lost_starts, starts
+from weblake.jobs import usage_reports
+from weblake.loads import load_request, starts
 from weblake.loads.load_request import LoadRequest, Naming
 
 URLS = ["http://a.test/1", "http://a.test/2"]
@@ -37,7 +38,7 @@ def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use a simulated clock, no randomness, and short time limits."""
     monkeypatch.setattr(ledger, "utc_now", lambda: stamp(BEGAN))
     monkeypatch.setattr(secrets, "token_hex", lambda size: "00" * size)
-    monkeypatch.setattr(lost_starts, "list_activity", functools.cache(lost_starts.list_activity))
+    monkeypatch.setattr(usage_reports, "list_activity", functools.cache(usage_reports.list_activity))
     for room, name, seconds in (
         (operation, "START_DEADLINE_S", 4.0),
         (starts, "PROMPT_S", 1.0),
@@ -62,8 +63,8 @@ def test_every_schedule_pays_once_and_leaves_no_unreported_job(kind: str) -> Non
 @proves(
     "3.1",
     at="src/weblake/loads/starts.py",
-    line="    if spec.intent.replay and",
-    becomes="    if not spec.intent.replay and",
+    line="    if self.replays and",
+    becomes="    if not self.replays and",
 )
 def test_a_start_is_repeated_only_if_it_cannot_start_a_second_job() -> None:
     for kind in ("replay", "burnt", "none"):
@@ -130,8 +131,8 @@ def test_every_kind_of_load_with_a_crash_and_a_loss(
 @proves(
     "3.1",
     at="src/weblake/loads/starts.py",
-    line="if not ledger.record_start(record):",
-    becomes="if ledger.record_start(record) is None:",
+    line="if not self.ledger.record_start(record):",
+    becomes="if self.ledger.record_start(record) is None:",
     case="none",
 )
 @pytest.mark.parametrize("kind", ["replay", "burnt", "none"])
@@ -142,7 +143,7 @@ def test_two_concurrent_processes_pay_once(kind: str) -> None:
     assert check_all_ends(StartModel(batch(), kind), BEHIND, crashes=0, losses=1)
 
 
-@proves("3.1", at="src/weblake/loads/starts.py", line="attempt = 1 if self.intent.replay else n", becomes="attempt = n")
+@proves("3.1", at="src/weblake/loads/starts.py", line="attempt = 1 if self.replays else n", becomes="attempt = n")
 @pytest.mark.system  # 7 s: two processes and two losses
 def test_a_rate_limited_start_and_its_repetition_send_the_same_key() -> None:
     """Both are told to wait: then one starts anew while the other repeats the attempt before."""
@@ -234,7 +235,7 @@ def test_p10_a_worker_lost_between_the_response_and_its_record_is_recovered_by_t
 
 def test_control_a_start_flow_that_repeats_blindly_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: a naive flow, in the same worlds, pays more than once."""
-    monkeypatch.setattr(starts, "_resolve", lambda spec, last, ledger, *_: resolve_by_repeating(last, ledger))
+    monkeypatch.setattr(starts.JobStarter, "_resolve", lambda self, last: resolve_by_repeating(last, self.ledger))
     model = StartModel(batch(), "none")
     assert max(len(end.service.jobs) for end in model.explore(State(ALONE, crashes=1, losses=0))) > 1
 

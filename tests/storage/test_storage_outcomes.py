@@ -12,7 +12,6 @@ import pytest
 from catalogue import proves
 
 from weblake.errors import StorageRefused
-from weblake.storage import open_storage
 from weblake.storage.objects import ObjectStorage
 
 
@@ -228,15 +227,6 @@ def test_no_error_shows_a_secret_of_the_storage_options() -> None:
         storage.read("a")
     with pytest.raises(StorageRefused, match=r"put refused: \*\*\*"):
         storage.create("a", b"x")
-
-
-def test_a_folder_is_deleted_with_or_without_the_names_of_its_files() -> None:
-    storage = open_storage(f"memory://{os.urandom(4).hex()}/lake")
-    for known in ((), ("folder/a", "folder/b")):
-        for name in ("folder/a", "folder/b", "folders/a"):
-            storage.create(name, b"x")
-        storage.delete_folder("folder", known)
-        assert storage.list("") == ["folders/a"]
 
 
 def test_a_process_proves_a_root_on_s3_once_and_leaves_no_upload_behind() -> None:

@@ -84,10 +84,6 @@ OPERATIONS: dict[str, tuple[Callable[[Disk], object], list[str]]] = {
         ["sync .", "link refused/a.parquet", "sync refused", f"unlink {RECORD}", "sync documents/day"],
     ),
     "delete": (lambda disk: disk.storage.delete(RECORD), [f"unlink {RECORD}", "sync documents/day"]),
-    "delete a folder": (
-        lambda disk: disk.storage.delete_folder("documents/day"),
-        [f"unlink {RECORD}", "sync documents/day", "sync documents"],
-    ),
     "rely on a file": (lambda disk: disk.storage.ensure_durable(RECORD), ["sync documents/day"]),
 }
 

@@ -63,8 +63,8 @@ def runs(module_lab: Lab) -> Runs:
 @proves(
     "P10",
     at="src/weblake/loads/starts.py",
-    line="    operation = replace(spec.build(last.key), repeatable=True)",
-    becomes="    operation = replace(spec.build(str(uuid.uuid4())), repeatable=True)",
+    line="    operation = replace(operation, repeatable=True)",
+    becomes="    operation = replace(self._build(str(uuid.uuid4())), repeatable=True)",
 )
 def test_p1_p10_a_batch_killed_at_an_important_failpoint_lands_whole(lab: Lab, runs: Runs) -> None:
     """Kill a run before each of these points, check the root, and repeat it."""

@@ -17,8 +17,8 @@ from soak_lab import running_soak
 @proves(
     "2.5",
     at="src/weblake/loads/starts.py",
-    line="operation = replace(spec.build(last.key), repeatable=True)",
-    becomes="operation = replace(spec.build(str(__import__('uuid').uuid4())), repeatable=True)",
+    line="operation = replace(operation, repeatable=True)",
+    becomes="operation = replace(self._build(str(__import__('uuid').uuid4())), repeatable=True)",
     case="3",
 )
 @proves(

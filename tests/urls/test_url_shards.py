@@ -72,7 +72,7 @@ def test_the_shards_of_a_text_file_are_the_list(
     file = tmp_path / "list.txt"
     file.write_bytes((b"\xef\xbb\xbf" if bom else b"") + content.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "BLOCK_BYTES", block)
+        patch.setattr(lists, "BLOCK_BYTES", block)
         assert together(file, **sizes) == read_urls(file) == plain_text(file.read_bytes())
 
 
@@ -101,7 +101,7 @@ def test_the_shards_of_a_csv_file_are_the_list(
     file = tmp_path / "list.csv"
     file.write_bytes((b"\xef\xbb\xbf" if bom else b"") + content.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "BLOCK_BYTES", block)
+        patch.setattr(lists, "BLOCK_BYTES", block)
         expected = plain_csv(file.read_bytes(), "page")
         assert together(file, "page", **sizes) == read_urls(file, "page") == expected
 
@@ -345,7 +345,7 @@ def test_a_list_that_shrinks_while_it_is_read_is_refused(
 ) -> None:
     file = tmp_path / f"urls.{kind}"
     file.write_bytes(write_list(kind, URLS))
-    monkeypatch.setattr(files, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(lists, "BLOCK_BYTES", 64)
 
     def shrink_after_the_beginning(opened: files.UrlFile, start: int, end: int) -> bytes:
         return b"" if start >= 64 else fetch(opened, start, end)

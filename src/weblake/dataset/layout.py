@@ -142,14 +142,9 @@ def refused_path(table: str, load_id: str) -> str:
     return f"{REFUSED}/{checked_load_id(load_id)}.{_table(table)}.parquet"
 
 
-def submitted_folder(load_id: str) -> str:
-    """Return the folder of the lists of URLs that were sent for a load."""
-    return f"{SUBMITTED}/{checked_load_id(load_id)}"
-
-
 def submitted_path(load_id: str, digest: str) -> str:
     """Return the path of a list of URLs that was sent for a load."""
-    return f"{submitted_folder(load_id)}/{digest}.json.gz"
+    return f"{SUBMITTED}/{checked_load_id(load_id)}-{digest}.json.gz"
 
 
 def list_source_path(source: str) -> str:

@@ -151,19 +151,6 @@ def wait_for_any(
         pause = min(pause * POLL_GROWTH, longest)
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """The limits of one wait; the arguments of `wait` describe them."""
-
-    until: float
-    #: Monotonic time up to which a 404 counts as "not there yet".
-    unseen_until: float
-    first_s: float
-    poll_s: float
-    max_credits: float | None
-    until_deadline: bool
-
-
 def wait(
     job: JobRef,
     retry: Retry,
@@ -198,63 +185,52 @@ def wait(
         JobGone: The job is unknown or expired.
     """
     begun = yield from now()
-    limits = _Limits(until, begun + unseen_s, first_s, poll_s, max_credits, until_deadline)
+    operation = _head_operation(job, keep)
+    asked: Query = ()
+    pause, seen = first_s, False
     try:
-        head = yield from _poll_until_ended(job, retry, limits, keep)
+        while True:
+            kept = None if asked else keep
+            try:
+                head = yield from _poll(
+                    job, operation, retry, kept, seen=seen, until=until, unseen_until=begun + unseen_s
+                )
+            except DeadlineExceeded:
+                left = until - (yield from now())
+                if not until_deadline or left <= 0:
+                    raise
+                yield from sleep(min(left, MAX_RETRY_AFTER_S))
+                if left <= MAX_RETRY_AFTER_S:
+                    raise
+                continue
+            if head is not None:
+                seen = True
+                retry.observe(_polled_event(job, head.fields))
+                if models.is_terminal(head.fields.get("status")):
+                    break
+                if over_budget(head.fields, max_credits):
+                    raise OverBudget(job, head.fields["creditsUsed"])
+                following = query_of(head.fields.get("next"), operation.request.path)
+                if not head.empty and following is not None:
+                    # There are documents: newer ones are at the next address. It is asked for after a pause only: while
+                    # pages arrive faster than responses, each response would have some, and this would be a busy loop.
+                    asked = following
+                    next_request = replace(operation.request, query=asked, stop_when=_head_is_there)
+                    operation = replace(operation, request=next_request)
+            left = until - (yield from now())
+            if left <= 0:
+                raise _deadline_error(job)
+            yield from sleep(min(pause * (1 - SPREAD * retry.jitter()), left))
+            pause = min(pause * POLL_GROWTH, max(poll_s, first_s))
     except (WeblakeError, OverBudget) as error:
         retry.observe(_wait_event(job, type(error).__name__, (yield from now()) - begun))
         raise
-    retry.observe(_wait_event(job, events.known_status(head.get("status")), (yield from now()) - begun))
-    return head
+    retry.observe(_wait_event(job, events.known_status(head.fields.get("status")), (yield from now()) - begun))
+    return dict(head.fields)
 
 
 def _wait_event(job: JobRef, outcome: str, seconds: float) -> events.WaitFinished:
     return events.WaitFinished(kind=job.kind, job_id=job.job_id, outcome=outcome, seconds=seconds)
-
-
-def _poll_until_ended(
-    job: JobRef,
-    retry: Retry,
-    limits: _Limits,
-    keep: Callable[[Response], None] | None,
-) -> Flow[dict[str, object]]:
-    operation = _head_operation(job, keep)
-    path = operation.request.path
-    asked: Query = ()
-    pause, seen = limits.first_s, False
-    while True:
-        kept = None if asked else keep
-        try:
-            head = yield from _poll(
-                job, operation, retry, kept, seen=seen, until=limits.until, unseen_until=limits.unseen_until
-            )
-        except DeadlineExceeded:
-            left = limits.until - (yield from now())
-            if not limits.until_deadline or left <= 0:
-                raise
-            yield from sleep(min(left, MAX_RETRY_AFTER_S))
-            if left <= MAX_RETRY_AFTER_S:
-                raise
-            continue
-        if head is not None:
-            seen = True
-            retry.observe(_polled_event(job, head.fields))
-            if models.is_terminal(head.fields.get("status")):
-                return dict(head.fields)
-            if over_budget(head.fields, limits.max_credits):
-                raise OverBudget(job, head.fields["creditsUsed"])
-            following = query_of(head.fields.get("next"), path)
-            if not head.empty and following is not None:
-                # There are documents: newer ones are at the next address. It is asked for after a pause only: while
-                # pages arrive faster than responses, each response would have some, and this would be a busy loop.
-                asked = following
-                next_request = replace(operation.request, query=asked, stop_when=_head_is_there)
-                operation = replace(operation, request=next_request)
-        left = limits.until - (yield from now())
-        if left <= 0:
-            raise _deadline_error(job)
-        yield from sleep(min(pause * (1 - SPREAD * retry.jitter()), left))
-        pause = min(pause * POLL_GROWTH, max(limits.poll_s, limits.first_s))
 
 
 def _poll(

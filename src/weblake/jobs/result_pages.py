@@ -6,7 +6,6 @@ A chunk ends at 10 MB or at 100 documents, whichever comes first; `next` is the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -44,6 +43,8 @@ class ResultPager:
         self.ended = False
         #: The head of the chunk read last: status, total, completed, creditsUsed, expiresAt …
         self.head: Mapping[str, object] = {}
+        #: The size of its response in bytes.
+        self.body_bytes = 0
         self._retry = retry
         self._until = until
         self._policy = RetryPolicy(tries=8, cap_s=30.0, until=until)
@@ -73,7 +74,7 @@ class ResultPager:
     def _ended_chunk(self, operation: Operation[models.JobStatus]) -> Flow[response_json.Chunk]:
         """Return the chunk, read again until its status is final: one of several servers may lag behind the others."""
         for pause in (*LAG_PAUSES_S, None):
-            exchange = self._retry.exchange(operation, partial(_chunk, operation.name), self._policy)
+            exchange = self._retry.exchange(operation, self._parse, self._policy)
             chunk = yield from with_read_errors(self.job, exchange)
             if models.is_terminal(chunk.head.get("status")):
                 return chunk
@@ -86,6 +87,13 @@ class ResultPager:
                 "Nothing was published. {run_again}; if the error persists, report it to the operator of the service."
             ),
         )
+
+    def _parse(self, reply: Response) -> response_json.Chunk:
+        self.body_bytes = len(reply.body)
+        chunk = response_json.read_chunk(reply.body)
+        if not chunk.documents and responses.is_error_body(chunk.head):
+            raise responses.error_of(reply, self._read.name)
+        return chunk
 
     def is_new(self, query: Query) -> bool:
         """Return whether no chunk at this address has been read."""
@@ -132,10 +140,3 @@ def with_read_errors(job: JobRef, flow: Flow[T]) -> Flow[T]:
             f"Reading {job} was given up: {error.message}",
             Remedy("{run_again} later; nothing was published and nothing is paid twice."),
         ) from error
-
-
-def _chunk(what: str, reply: Response) -> response_json.Chunk:
-    chunk = response_json.read_chunk(reply.body)
-    if not chunk.documents and responses.is_error_body(chunk.head):
-        raise responses.error_of(reply, what)
-    return chunk

@@ -18,9 +18,9 @@ from weblake.api.operation import Operation
 from weblake.api.operations import historical_credit_usage, historical_token_usage, list_activity
 from weblake.api.options import ActivityOptions
 from weblake.api.steps import Flow, Response, now
-from weblake.errors import DeadlineExceeded, MalformedReply
+from weblake.errors import DeadlineExceeded, MalformedReply, Remedy
 from weblake.events import UsageReported
-from weblake.jobs.retry import Retry
+from weblake.jobs.retry import Retry, RetryPolicy
 
 M = TypeVar("M")
 
@@ -160,51 +160,67 @@ def closed_periods(found: Report, now: datetime) -> list[ClosedPeriod]:
     return [ClosedPeriod(start, end, total) for (start, end), total in sorted(totals.items()) if end <= past]
 
 
-def read_activity_page(operation: Operation[ActivityPage], reply: Response) -> ActivityPage:
-    """Return a page of the activity list.
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The complete activity list, or that of one endpoint."""
+
+    #: Each entry with the seconds by which the service's clock was ahead of the local clock.
+    entries: tuple[tuple[ActivityEntry, float], ...]
+    #: When the end of the list was read, by the local clock in seconds since 1970, and its difference as in `entries`.
+    at: float
+    ahead_s: float
+
+
+def read_listing(retry: Retry, endpoint: str | None = None, policy: RetryPolicy | None = None) -> Flow[Listing]:
+    """Return the complete activity list, or the entries of one endpoint.
 
     Raises:
-        MalformedReply: It is not a list of calls, or says that there are more without a cursor. Reading it as empty or
-            as the end would suggest that a call was never made.
+        MalformedReply: The list loops or does not end, or a page of it cannot be read: an incomplete list would suggest
+            that a call was never made.
+        DeadlineExceeded: Reading the list took longer than LISTING_S.
+    """
+    until = (yield from now()) + LISTING_S
+    entries: list[tuple[ActivityEntry, float]] = []
+    options: ActivityOptions = {"limit": 100}
+    if endpoint is not None:
+        options["endpoint"] = endpoint  # type: ignore[typeddict-item]  # checked when it is built
+    seen: set[str] = set()
+    for _ in range(MAX_PAGES):
+        operation = list_activity(**options)
+        page, ahead_s = yield from retry.exchange(operation, partial(_read_page, operation), policy)
+        entries += [(entry, ahead_s) for entry in page.data]
+        if not page.cursor or page.has_more is False:
+            return Listing(tuple(entries), (yield from now(wall=True)), ahead_s)
+        if page.cursor in seen:
+            break
+        seen.add(page.cursor)
+        options["cursor"] = page.cursor
+        if (yield from now()) >= until:
+            raise DeadlineExceeded(
+                f"The activity list was not read to its end in {LISTING_S:.0f} s.", hint=Remedy("{run_again} later.")
+            )
+    raise MalformedReply("The activity list of the service does not end.")
+
+
+def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[ActivityEntry]]:
+    """Return all entries of the activity list, or those of one endpoint, each once; raises as `read_listing`."""
+    listing = yield from read_listing(retry, endpoint)
+    entries: dict[tuple[object, ...], ActivityEntry] = {}
+    for entry, _ in listing.entries:
+        # Several calls may have the id of one job: URLs are appended to a batch.
+        key = (entry.id, entry.endpoint, entry.created_at) if entry.id else (str(entry.raw),)
+        entries.setdefault(key, entry)
+    return list(entries.values())
+
+
+def _read_page(operation: Operation[ActivityPage], reply: Response) -> tuple[ActivityPage, float]:
+    """Return a page of the activity list, and the seconds by which the service's clock is ahead of the local clock.
+
+    Raises:
+        MalformedReply: It is not a list of calls, or says that there are more without a cursor.
     """
     value, page = _decode_whole(operation, reply, "data", "a list of jobs")
     odd_cursor = page.cursor is None and value.get("cursor") is not None
     if odd_cursor or (page.has_more and not page.cursor):
         raise MalformedReply(f"{operation.name}: the service did not answer with a list of jobs.")
-    return page
-
-
-def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[ActivityEntry]]:
-    """Return all entries of the activity list, or those of one endpoint.
-
-    Raises:
-        MalformedReply: The list loops or does not end, or a page of it cannot be read.
-        DeadlineExceeded: Reading the list took longer than LISTING_S.
-    """
-    until = (yield from now()) + LISTING_S
-    entries: dict[tuple[object, ...], ActivityEntry] = {}
-    cursor: str | None = None
-    seen: set[str] = set()
-    for _ in range(MAX_PAGES):
-        options: ActivityOptions = {"limit": 100}
-        if endpoint is not None:
-            options["endpoint"] = endpoint  # type: ignore[typeddict-item]  # checked when it is built
-        if cursor is not None:
-            options["cursor"] = cursor
-        operation = list_activity(**options)
-        page = yield from retry.exchange(operation, partial(read_activity_page, operation))
-        for entry in page.data:
-            # Several calls may have the id of one job: URLs are appended to a batch.
-            key = (entry.id, entry.endpoint, entry.created_at) if entry.id else (str(entry.raw),)
-            entries.setdefault(key, entry)
-        cursor = page.cursor
-        if not cursor or page.has_more is False:
-            return list(entries.values())
-        if cursor in seen:
-            break
-        seen.add(cursor)
-        if (yield from now()) >= until:
-            raise DeadlineExceeded(
-                f"The activity list was not read to its end in {LISTING_S:.0f} s; nothing was landed."
-            )
-    raise MalformedReply("The activity list of the service does not end.", hint="Nothing was landed.")
+    return page, responses.clock_ahead_s(reply) or 0.0

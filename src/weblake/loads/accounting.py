@@ -161,13 +161,13 @@ class Reconciler:
         total = count_of(head.get("total")) or 0
         respelled = sent.count - total - len(account.rows) if total else 0
         unanswered: list[str] = []
-        for each in sent.open():
-            merged = each.like_answered and respelled > 0
+        for url, like_answered in sent.open():
+            merged = like_answered and respelled > 0
             respelled -= merged
             if merged and lost <= 0:
                 account.duplicates += 1
             else:
-                unanswered.append(each.url)
+                unanswered.append(url)
                 lost -= merged
         self._match_unnamed(account, unanswered, nameless)
 

@@ -1,8 +1,8 @@
 """Download the results of a job that has ended: its chunks in order, with the next one prefetched, and its errors.
 
 The head of a chunk, before its documents, contains the address of the next chunk. So the next chunk is requested on a
-second connection as soon as that head has arrived, and the list of errors together with the last chunk or the one
-before it: a chain of chunks takes no longer than its round trips (docs/decisions/028-overlapping-landing.md).
+second connection as soon as that head has arrived, and the list of errors on a third one as soon as a head shows that
+the job has ended: a chain of chunks takes no longer than its round trips (docs/decisions/028-overlapping-landing.md).
 `result_pages.ResultPager` alone decides, in order, which chunk comes next and whether its address is valid; prefetching
 only saves waiting time.
 """
@@ -61,7 +61,7 @@ class Download:
     """One pass over the chunks of a job, from the first to the last, and the errors of its pages.
 
     Args:
-        client: Runs the read requests, two at a time at most.
+        client: Runs the read requests, three at a time at most.
         job: A job that has ended.
         until: Deadline of the download, in monotonic seconds.
         first: The response with the first chunk, if the caller already has it.
@@ -71,14 +71,10 @@ class Download:
         self.pager = ResultPager(job, client.retry, until=until)
         self._client = client
         self._until = until
-        #: Bytes of the last chunk.
-        self._bytes = 0
         self._next = None if first is None else _Prefetch((), lambda inspect: _inspected(first, inspect))
         self._errors: Future[JobErrors] | None = None
         #: Whether the last response arrived within QUICK_S: then the next chunk is not prefetched.
         self._quick = False
-        #: Numbers of documents: in all chunks so far, and in the last chunk.
-        self._documents = self._of_chunk = 0
 
     def chunks(self) -> Iterator[response_json.Documents]:
         """Yield the documents of each chunk, undecoded; the caller calls `pager.record_new` after each chunk.
@@ -90,17 +86,15 @@ class Download:
         while not self.pager.ended:
             begun = time.monotonic()
             documents = self._client.run(_with_answers(self.pager.read_chunk(), self._answer_request))
-            self._of_chunk = len(documents)
             self._client.retry.observe(
                 ChunkRead(
                     kind=self.pager.job.kind,
                     job_id=self.pager.job.job_id,
-                    documents=self._of_chunk,
-                    bytes=self._bytes,
+                    documents=len(documents),
+                    bytes=self.pager.body_bytes,
                     seconds=time.monotonic() - begun,
                 )
             )
-            self._documents += self._of_chunk
             yield documents
             del documents  # frees the memory while the next chunk is awaited
 
@@ -134,30 +128,16 @@ class Download:
         prefetch, self._next = self._next, None
         if prefetch is None or prefetch.query != request.query:
             if self._quick:
-                return self._measure(self._fetch(request))
+                return self._fetch(request)
             prefetch = self._start_prefetch(request)
         head = {} if self._quick else prefetch.head.result()
         if models.is_terminal(head.get("status")):
             with suppress(MalformedReply):  # the pager raises the same error later
                 following = query_of(head.get("next"), request.path)
-                if following is None:
-                    self._start_errors()
-                elif following != request.query and self.pager.is_new(following):
+                if following not in (None, request.query) and self.pager.is_new(following):
                     self._next = self._start_prefetch(replace(request, query=following))
-        reply = prefetch.reply.result()
-        if self._next is not None and self._is_next_to_last(head):
-            self._start_errors()
-        return self._measure(reply)
-
-    def _is_next_to_last(self, head: Mapping[str, object]) -> bool:
-        """Return whether the next chunk is probably the last by the service's count; a wrong guess only costs time."""
-        completed = head.get("completed")
-        return isinstance(completed, int) and 0 <= completed - self._documents <= 2 * self._of_chunk
-
-    def _measure(self, reply: Response | NoResponse) -> Response | NoResponse:
-        """Return the response; remember the size of its body."""
-        self._bytes = len(reply.body) if isinstance(reply, Response) else 0
-        return reply
+                self._start_errors()
+        return prefetch.reply.result()
 
     def _start_prefetch(self, request: Request) -> _Prefetch:
         return _Prefetch(request.query, lambda inspect: self._fetch(replace(request, stop_when=inspect)))

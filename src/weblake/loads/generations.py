@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
 
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset import landed_loads, layout, root
@@ -33,10 +32,10 @@ from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset
 from weblake.errors import AskPerson, JobGone, Remedy
 from weblake.jobs.polling import JobRef, get_status, over_budget
-from weblake.loads import starts
+from weblake.loads import intents, starts
 from weblake.loads.completeness import stopped_at
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import Kind, LoadRequest, Task, Terms
+from weblake.loads.load_request import LoadRequest, Task, Terms
 
 #: Final statuses of a job that did not do its work.
 _UNSUCCESSFUL = frozenset({"failed", "cancelled"})
@@ -74,14 +73,12 @@ def recorded_request(
     None if its job is not on record, or if it is a page or file that has not landed: its request is needed then.
     """
     number = choose(client, dataset, task, terms) if generation is None else generation
-    load_id = task.load_id(number)
-    intent, job = dataset.ledger.intent(load_id), dataset.ledger.job(load_id)
-    if intent is None or job is None:
+    request = intents.recorded_request(dataset, task.load_id(number))
+    if request is None:
         return None
-    if intent.kind not in JOB_KINDS and landed_loads.find(dataset, load_id) is None:
+    if request.kind not in JOB_KINDS and landed_loads.find(dataset, request.load_id) is None:
         return None
-    kind = cast("Kind", intent.kind)
-    return place_generation(LoadRequest(kind, load_id, job_id=job.job_id, partition=intent.partition), task, number)
+    return place_generation(request, task, number)
 
 
 def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> int:

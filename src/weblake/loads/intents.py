@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
-from weblake.api.operation import Operation
-from weblake.dataset.records import Intent, Job, StartAttempt, new_nonce, utc_now
+from weblake.dataset.records import Intent, Job, new_nonce, utc_now
 from weblake.dataset.root import Dataset
 from weblake.errors import Remedy, StorageRefused, WeblakeError
 from weblake.loads import list_sources, sent_lists, starts
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import LoadRequest, check_cost
+from weblake.loads.load_request import Kind, LoadRequest, check_cost
 
 #: The ledger's name of the embedded service, which costs nothing.
 _EMBEDDED = "embedded"
@@ -45,7 +43,7 @@ def start_load(
         DeadlineExceeded: The time limit passed; what may have been started stays on record.
         WeblakeError: The service refused the start, or it is unknown whether the job was started.
     """
-    with _complete_remedies(dataset, request):
+    try:
         intent, is_new = _find_or_record_intent(client, dataset, request, max_credits, until)
         ledger = dataset.ledger
         if request.start is None:
@@ -54,22 +52,25 @@ def start_load(
             ledger.claim_job(request.kind, request.job_id, request.load_id)
             job = Job(load_id=request.load_id, job_id=request.job_id, kind=request.kind, at=at, writer=new_nonce())
             return intent, ledger.record_job(job), None
-        spec = starts.JobSpec(
-            intent,
-            request.start,
-            request.endpoint,
-            is_new,
-            until,
-            ends_at,
-            client.service,
-            request_sha256=request.request_sha,
-            first_target=request.first_target,
-            keep_urls=partial(_keep_urls, dataset, request),
-            rebuild=partial(_rebuild_request, dataset, request, intent),
+        starter = starts.JobStarter(
+            request, intent, ledger, client.retry, is_new=is_new, until=until, ends_at=ends_at, service=client.service
         )
+        if request.source is not None:
+            starter.note_list = partial(list_sources.note, dataset.storage, request.source, request.load_id)
         with events.of_load(request.load_id):
-            job, document = client.run(starts.start(spec, ledger, client.retry))
-        return intent, job, document
+            job, document = client.run(starter.run())
+    except WeblakeError as error:
+        complete_remedy(error, dataset, request)
+        raise
+    return intent, job, document
+
+
+def recorded_request(dataset: Dataset, load_id: str) -> LoadRequest | None:
+    """Return the request of a load whose job is on record, without what starts a job; None if no job is on record."""
+    intent, job = dataset.ledger.intent(load_id), dataset.ledger.job(load_id)
+    if intent is None or job is None:
+        return None
+    return LoadRequest(cast("Kind", intent.kind), load_id, job_id=job.job_id, partition=intent.partition)
 
 
 def _find_or_record_intent(
@@ -111,37 +112,6 @@ def find_possible_cost(client: FlowRunner, dataset: Dataset, request: LoadReques
         return None
     pages, price = request.unlimited_pages, request.unlimited_pages * request.price
     return f"This crawl has no limit: it may reach {pages:,} pages and cost up to {price:,.10g} credits."
-
-
-def _keep_urls(dataset: Dataset, request: LoadRequest) -> str | None:
-    """Store the list of URLs of a batch before it is sent."""
-    if request.with_urls is None or request.submitted is None:
-        return None
-    if request.source is not None:
-        list_sources.note(dataset, request.source, request.load_id)
-    return sent_lists.keep(dataset.storage, request.load_id, request.submitted)
-
-
-def _rebuild_request(
-    dataset: Dataset, request: LoadRequest, intent: Intent, start: StartAttempt
-) -> Callable[[str], Operation[object]] | None:
-    """Return a function that builds the request of a recorded start, or None if it had other options than this one."""
-    sent = start.request_sha256 or intent.request_sha256
-    if sent == request.request_sha:
-        return request.start
-    if start.urls is None or request.with_urls is None:
-        return None
-    same = request.with_urls(sent_lists.read(dataset.storage, request.load_id, start.urls))
-    return same.start if same.request_sha == sent else None
-
-
-@contextmanager
-def _complete_remedies(dataset: Dataset, request: LoadRequest) -> Iterator[None]:
-    try:
-        yield
-    except WeblakeError as error:
-        complete_remedy(error, dataset, request)
-        raise
 
 
 def complete_remedy(error: WeblakeError, dataset: Dataset, request: LoadRequest, job_id: str | None = None) -> None:

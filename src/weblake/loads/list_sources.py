@@ -24,13 +24,10 @@ from weblake.dataset.root import DOCUMENTS, Dataset
 from weblake.errors import StorageRefused
 from weblake.loads import sent_lists
 from weblake.loads.load_request import Naming
+from weblake.storage import Storage
 
 #: Addresses whose content differs in each run: standard input, pipes of a shell. /dev/shm has ordinary files.
 _UNREPEATABLE = re.compile("/proc/|/dev/(?!shm/)")
-
-
-class ListSource(Record, frozen=True, kw_only=True):
-    """Record of the load that was started with the list of a file."""
 
 
 def source_of(file: str, column: str | None, naming: Naming, options: Mapping[str, object]) -> str | None:
@@ -66,12 +63,12 @@ def pending_list(dataset: Dataset, source: str, *, allow_partial: bool = False) 
     return None if digest is None else sent_lists.read(dataset.storage, load_id, digest)
 
 
-def note(dataset: Dataset, source: str, load_id: str) -> None:
+def note(storage: Storage, source: str, load_id: str) -> None:
     """Record that a load is about to be started with the list of a file."""
-    name, data = layout.list_source_path(source), msgspec.json.encode(ListSource(load_id=load_id))
-    if not dataset.storage.create(name, data):  # a record of a load that is over or was never started
-        dataset.storage.delete(name)
-        dataset.storage.create(name, data)
+    name, data = layout.list_source_path(source), msgspec.json.encode(Record(load_id=load_id))
+    if not storage.create(name, data):  # a record of a load that is over or was never started
+        storage.delete(name)
+        storage.create(name, data)
 
 
 def forget(dataset: Dataset, source: str, load_id: str) -> None:
@@ -81,13 +78,13 @@ def forget(dataset: Dataset, source: str, load_id: str) -> None:
         dataset.storage.delete(layout.list_source_path(source))
 
 
-def _read(dataset: Dataset, source: str) -> ListSource | None:
+def _read(dataset: Dataset, source: str) -> Record | None:
     name = layout.list_source_path(source)
     data = dataset.storage.read(name)
     if data is None:
         return None
     try:
-        return msgspec.json.decode(data, type=ListSource)
+        return msgspec.json.decode(data, type=Record)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StorageRefused(
             f"The record {name} of {dataset.storage.url} is damaged: it names the load that this file of URLs was "

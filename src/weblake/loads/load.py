@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from weblake import events
-from weblake.api.job_kinds import JOB_KINDS, job_kind
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.steps import Response
 from weblake.credentials import redact_error
 from weblake.dataset import landed_loads
@@ -47,9 +47,9 @@ from weblake.loads.completeness import (
     stopped_at,
 )
 from weblake.loads.download import FlowRunner
-from weblake.loads.intents import StartedLoad, complete_remedy, start_load
+from weblake.loads.intents import StartedLoad, complete_remedy, recorded_request, start_load
 from weblake.loads.load_request import LoadRequest, Terms
-from weblake.loads.staging import Identity, Staged, stage_document, stage_job
+from weblake.loads.staging import Staged, stage_document, stage_job
 from weblake.receipt import Receipt
 
 #: Seconds in which a 404 means "not there yet": for a job just started, and for a job started elsewhere.
@@ -115,7 +115,15 @@ def collect(client: FlowRunner, dataset: Dataset, load_id: str, terms: Terms | N
         StorageRefused: The list of URLs that was sent is missing or damaged.
         WeblakeError: As `land`.
     """
-    request = _request_of(dataset, load_id)
+    request = recorded_request(dataset, load_id)
+    if request is None or request.kind not in JOB_KINDS:
+        raise AskPerson(
+            f"{dataset.storage.url} has no record that load {load_id} was started.",
+            hint=Remedy(
+                "Give the root that it was started in. If its record is lost, land its job by its id, with {land}; "
+                "starting it again is paid again."
+            ),
+        )
     try:
         return land(client, dataset, request, terms)
     except JobGone as error:
@@ -127,24 +135,6 @@ def collect(client: FlowRunner, dataset: Dataset, load_id: str, terms: Terms | N
             f"Job {request.job_id} of load {load_id} was started at {service}, and {client.service} has no such job.",
             hint=Remedy("Set {base_url} to the service that it was started at."),
         ) from error
-
-
-def _request_of(dataset: Dataset, load_id: str) -> LoadRequest:
-    intent, job = dataset.ledger.intent(load_id), dataset.ledger.job(load_id)
-    if intent is None or job is None or intent.kind not in JOB_KINDS:
-        raise AskPerson(
-            f"{dataset.storage.url} has no record that load {load_id} was started.",
-            hint=Remedy(
-                "Give the root that it was started in. If its record is lost, land its job by its id, with {land}; "
-                "starting it again is paid again."
-            ),
-        )
-    return LoadRequest(
-        kind=job_kind(intent.kind).name,
-        load_id=load_id,
-        job_id=job.job_id,
-        partition=intent.partition,
-    )
 
 
 def _end_event(
@@ -174,12 +164,11 @@ def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedL
         with suppress(publishing.JobClaimed):  # the caller then lands the job as the other load, with the service
             refused = publishing.promote(dataset, request.load_id)
             earlier = None if refused is None else LandedLoad(refused)
-    if earlier is not None and request.kind == "batch_scrape":
-        sent_lists.drop(dataset.storage, request.load_id)  # a run that died after the commit did not remove it
-        if request.source is not None:
-            list_sources.forget(dataset, request.source, request.load_id)
     if earlier is None:
         return None
+    intent = dataset.ledger.intent(request.load_id) if request.kind == "batch_scrape" else None
+    if intent is not None:  # a run that died after the commit did not remove its lists
+        _drop_lists(dataset, request, intent.load_id, intent.urls)
     landed_loads.require_files(dataset, earlier.receipt)
     return require_documents(earlier)
 
@@ -199,6 +188,7 @@ def _land(
             return earlier
         started_load = start_load(client, dataset, request, max_credits=terms.max_credits, until=until, ends_at=until)
     intent, job, document = started_load
+    ref = JobRef(job.kind, job.job_id)
     on_job(job.job_id)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - job.age_s()
@@ -217,7 +207,8 @@ def _land(
         reconciler = Reconciler(sent, original.rejected)
         staged = stage_job(
             client,
-            _identity(intent, job),
+            intent,
+            ref,
             reconciler,
             scratch,
             until=until,
@@ -227,13 +218,13 @@ def _land(
         if staged.receipt.status == "cancelled" and not any(passed):  # an earlier run or a trigger may have done it
             passed = stopped_at(dataset.ledger.stopped(job.load_id), terms)
         landing = _publish_or_refuse(client, dataset, intent, staged, terms, late=passed[0], used=passed[1])
-        _drop_lists(dataset, request, intent, original)
+        _drop_lists(dataset, request, original.load_id, original.urls, intent.urls)
         return landing
 
     with dataset.storage.scratch() as scratch:  # before the wait: a root that is deleted meanwhile is not recreated
         if document is not None or request.kind not in JOB_KINDS:
             raw = _read_document(client, job, document)
-            staged = stage_document(_identity(intent, job), Reconciler(request.submitted), scratch, raw)
+            staged = stage_document(intent, ref, Reconciler(request.submitted), scratch, raw)
             return _publish_or_refuse(client, dataset, intent, staged, terms)
         used = _wait_for_end(client, dataset, request, job, terms, until, found.append)
         late = time.monotonic() >= until
@@ -278,16 +269,11 @@ def _job_as_started(dataset: Dataset, request: LoadRequest, job: Job) -> Job:
     return theirs or job
 
 
-def _drop_lists(dataset: Dataset, request: LoadRequest, intent: Intent, job: Job) -> None:
-    """Remove the stored lists of a load that has landed."""
-    if job.urls is not None:  # also removes the list of a run that died before it recorded its start
-        sent_lists.drop(dataset.storage, job.load_id, (job.urls, intent.urls, sent_lists.digest_of_request(request)))
+def _drop_lists(dataset: Dataset, request: LoadRequest, load_id: str, *digests: str | None) -> None:
+    """Remove the stored lists of a load that has landed: that of the request, and those with these digests."""
+    sent_lists.drop(dataset.storage, load_id, (sent_lists.digest_of_request(request), *digests))
     if request.source is not None:
         list_sources.forget(dataset, request.source, request.load_id)
-
-
-def _identity(intent: Intent, job: Job) -> Identity:
-    return Identity(intent.load_id, job.job_id, job.kind, intent.created(), intent.page_limit)
 
 
 def _wait_for_end(

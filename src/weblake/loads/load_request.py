@@ -5,6 +5,7 @@ A load request is the identity of a load and the function that starts its job; t
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -193,10 +194,17 @@ class Naming:
         """Return the key that distinguishes the load."""
         return self.key if self.new_key is None else self.new_key
 
-    def load_id(self, kind: str, body: object) -> str:
-        """Return the load id for a request of this kind and body."""
+    def request(self, kind: Kind, body: object) -> LoadRequest:
+        """Return the request for a load of this kind and body: its identity, without the function that starts it."""
         partition = None if self.partition is None else list(self.partition.items())
-        return load_id_of("request", kind, body, self.effective_key, partition)
+        return LoadRequest(
+            kind=kind,
+            load_id=load_id_of("request", kind, body, self.effective_key, partition),
+            slot=self.slot(kind, body),
+            request_sha=request_digest(body),
+            partition=self.partition,
+            new_key=self.new_key,
+        )
 
     def slot(self, kind: str, body: object) -> Slot | None:
         """Return the slot of a load with path keys; None without.
@@ -253,17 +261,12 @@ def batch(urls: Sequence[str], naming: Naming, **options: Unpack[BatchScrapeOpti
     sent = list(dict.fromkeys(urls)) if all(isinstance(url, str) for url in urls) else list(urls)
     probe = operations.start_batch_scrape(sent, **options)
     body = response_json.loads(probe.request.body or b"{}")
-    return LoadRequest(
-        kind="batch_scrape",
-        load_id=naming.load_id("batch_scrape", body),
-        slot=naming.slot("batch_scrape", body),
+    return dataclasses.replace(
+        naming.request("batch_scrape", body),
         start=lambda key: operations.start_batch_scrape(sent, idempotency_key=key, **options),
         submitted=urls,
         with_urls=lambda others: batch(others, naming, **options),
         first_target=urls[0],
-        request_sha=request_digest(body),
-        partition=naming.partition,
-        new_key=naming.new_key,
         pages=len(sent),
         price=per_page(options),
     )
@@ -276,7 +279,6 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **options: Unpack[Cr
         InvalidOption: An option is not in the contract.
     """
     body = response_json.loads(operations.start_crawl(url, **options).request.body or b"{}")
-    load_id = naming.load_id("crawl", body)
     page_options: dict[str, object] = {**(options.get("scrape_options") or {})}
     if options.get("zero_data_retention"):  # an option of the crawl that changes the price of each page
         page_options["zero_data_retention"] = True
@@ -288,15 +290,11 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **options: Unpack[Cr
             options["limit"] = pages
     # Of what is sent: with another limit it is another request, which must not be sent with the key of the first one.
     sent = response_json.loads(operations.start_crawl(url, **options).request.body or b"{}")
-    return LoadRequest(
-        kind="crawl",
-        load_id=load_id,
-        slot=naming.slot("crawl", body),
+    return dataclasses.replace(
+        naming.request("crawl", body),
         start=lambda key: operations.start_crawl(url, idempotency_key=key, **options),
         first_target=url,
         request_sha=request_digest(sent),
-        partition=naming.partition,
-        new_key=naming.new_key,
         pages=1,
         price=price,
         page_limit=options.get("limit", CRAWL_LIMIT),
@@ -308,16 +306,11 @@ def scrape(url: str, naming: Naming, **options: Unpack[ScrapeOptions]) -> LoadRe
     """Return the load request for one page; the start response contains the document."""
     operation = operations.scrape(url, **options)
     body = response_json.loads(operation.request.body or b"{}")
-    return LoadRequest(
-        kind="scrape",
-        load_id=naming.load_id("scrape", body),
-        slot=naming.slot("scrape", body),
+    return dataclasses.replace(
+        naming.request("scrape", body),
         start=lambda key: with_key(operation, key),
         submitted=(url,),
         first_target=url,
-        request_sha=request_digest(body),
-        partition=naming.partition,
-        new_key=naming.new_key,
         pages=1,
         price=per_page(options),
     )
@@ -328,17 +321,7 @@ def parse(file: Path, naming: Naming, **options: Unpack[ParseOptions]) -> LoadRe
     operation = operations.parse_file(file, **options)
     upload_fields = operation.request.upload.fields if operation.request.upload is not None else ()
     identity = [file.name, sha256(file.read_bytes()).hexdigest(), upload_fields]
-    return LoadRequest(
-        kind="parse",
-        load_id=naming.load_id("parse", identity),
-        slot=naming.slot("parse", identity),
-        start=lambda key: with_key(operation, key),
-        submitted=None,
-        first_target=None,
-        request_sha=request_digest(identity),
-        partition=naming.partition,
-        new_key=naming.new_key,
-    )
+    return dataclasses.replace(naming.request("parse", identity), start=lambda key: with_key(operation, key))
 
 
 def existing_job(kind: str, job_id: str, partition: Mapping[str, str] | None = None) -> LoadRequest:

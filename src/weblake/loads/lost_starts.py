@@ -3,75 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from functools import partial
 
 from msgspec.structs import replace
 
-from weblake.api import models, responses
-from weblake.api.operation import Operation
-from weblake.api.operations import list_activity
-from weblake.api.options import ActivityOptions
+from weblake.api import models
 from weblake.api.options.values import url_problem, uuid_problem
-from weblake.api.steps import Flow, Response, now
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, StartAttempt
-from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, Remedy
-from weblake.jobs.retry import Retry, RetryPolicy
-from weblake.jobs.usage_reports import read_activity_page
+from weblake.errors import OutcomeUnknown, Remedy
+from weblake.jobs.usage_reports import Listing
 from weblake.loads import sent_lists
-from weblake.loads.load_request import Endpoint
 from weblake.loads.submitted_urls import url_key
 
 #: Tolerance in seconds when the time of a job is compared with the intent's: an HTTP date has whole seconds.
 CLOCK_SLACK_S = 2.0
 #: Seconds; the service lists 24 hours, so an older intent cannot be looked up.
 WINDOW_S = 23.5 * 3600
-#: Maximum number of pages of the activity list that are read, with 100 entries each.
-MAX_ACTIVITY_PAGES = 500
-#: Seconds after which no further page is requested; a page that was requested before is still awaited.
-LISTING_S = 900.0
-
 #: Remedies for a start whose outcome is unknown.
 RUN_AGAIN = Remedy("{run_again} when the service is up; or look for the job and land it with {land}.")
 START_AFRESH = Remedy("If it does not matter that it may be paid twice, {start_afresh}.")
 LAND_IF_KNOWN = Remedy("If the job is known, land it with {land}; otherwise {start_afresh}.")
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The complete activity list of one endpoint."""
-
-    #: Each entry with the seconds by which the service's clock was ahead of the local clock.
-    entries: tuple[tuple[models.ActivityEntry, float], ...]
-    #: When the end of the list was read, by the local clock in seconds since 1970, and its difference as in `entries`.
-    at: float
-    ahead_s: float
-
-
-def read_listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy | None = None) -> Flow[Listing]:
-    """Return the complete activity list of one endpoint.
-
-    Raises:
-        WeblakeError: It cannot be read to its end. An incomplete list would suggest that a job was not started.
-    """
-    until = (yield from now()) + LISTING_S
-    entries: list[tuple[models.ActivityEntry, float]] = []
-    cursor: str | None = None
-    for _ in range(MAX_ACTIVITY_PAGES):
-        query: ActivityOptions = {"endpoint": endpoint, "limit": 100}
-        if cursor:
-            query["cursor"] = cursor
-        operation = list_activity(**query)
-        page, ahead_s = yield from retry.exchange(operation, partial(_activity, operation), policy)
-        entries += [(entry, ahead_s) for entry in page.data]
-        cursor = page.cursor
-        if not cursor:
-            return Listing(tuple(entries), (yield from now(wall=True)), ahead_s)
-        if (yield from now()) >= until:
-            raise DeadlineExceeded(f"The activity list was not read to its end in {LISTING_S:.0f} s.")
-    raise MalformedReply("The activity list of the service does not end.")
 
 
 def find_candidates(
@@ -163,11 +115,6 @@ def _may_be_target(target: str | None, first_target: str | None) -> bool:
     if not target or not first_target or url_problem(target):
         return True
     return url_key(target) == url_key(first_target)
-
-
-def _activity(operation: Operation[models.ActivityPage], reply: Response) -> tuple[models.ActivityPage, float]:
-    """Return the page, and the seconds by which the service's clock is ahead of the local clock."""
-    return read_activity_page(operation, reply), responses.clock_ahead_s(reply) or 0.0
 
 
 def outcome_unknown(intent: Intent, why: str, remedy: Remedy) -> OutcomeUnknown:

@@ -23,10 +23,10 @@ from weblake.dataset.root import DOCUMENTS, Dataset, open_dataset
 from weblake.dataset.slots import group_of_intent
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
 from weblake.jobs.polling import JobRef, get_status
+from weblake.jobs.usage_reports import Listing, read_listing
 from weblake.loads import lost_starts, starts
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import Endpoint, Task
-from weblake.loads.lost_starts import Listing
 from weblake.storage import RootPath
 
 #: States of a load in the ledger, in the order of a load's progress.
@@ -275,12 +275,11 @@ class _ServiceLookup:
         return [each for each in self._known if each.service in (None, self._client.service)]
 
     def _read(self, kind: str) -> Listing | WeblakeError:
-        endpoint = next((each for each in get_args(Endpoint) if each == kind), None)
-        if endpoint is None:
+        if kind not in get_args(Endpoint):
             return OutcomeUnknown("the activity list does not have this kind of call")
         if kind not in self._listings:
             try:
-                self._listings[kind] = self._client.run(lost_starts.read_listing(endpoint, self._client.retry))
+                self._listings[kind] = self._client.run(read_listing(self._client.retry, kind))
             except (FixRequest, GiveUp) as error:  # the service has no such list, or returns an invalid one
                 self._listings[kind] = error
         return self._listings[kind]

@@ -137,10 +137,10 @@ def _commit(
         _check_same_job(name, published, receipt)
     if was_refused and published.stored:  # before the done record, after which no run looks at them again
         remove_refused(dataset, load_id)
-    finished = finish(dataset, intent, published)  # without documents, the done record is the commit
+    done = finish(dataset, intent, published)  # without documents, the done record is the commit
     if was_refused and not published.stored:
         remove_refused(dataset, load_id)
-    return Published(finished, is_first)
+    return Published(Receipt.from_dict(done.receipt), is_first)
 
 
 def _settle_errors(storage: Storage, name: str, winner: Receipt, errors: bytes | None, scratch: Path) -> None:

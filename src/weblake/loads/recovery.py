@@ -15,12 +15,8 @@ from weblake.dataset.slots import SlotEntry, group_of_intent, replacements
 from weblake.receipt import Receipt
 
 
-def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
-    """Record a published load as done, retire the loads that it replaces, and return its receipt with its files."""
-    return Receipt.from_dict(_finish(dataset, intent, receipt).receipt)
-
-
-def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Done:
+def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Done:
+    """Record a published load as done, retire the loads that it replaces, and return the done record."""
     ledger = dataset.ledger
     receipt = landed_loads.with_files(dataset, intent, receipt)
     if intent.slot is None:
@@ -57,7 +53,7 @@ def recover(dataset: Dataset, load_id: str, job: tuple[str, str] | None = None) 
             _finish_retirements(dataset, intent, done.retired)
         return landing
     assert intent is not None
-    done = _finish(dataset, intent, landing.receipt)
+    done = finish(dataset, intent, landing.receipt)
     return LandedLoad(Receipt.from_dict(done.receipt), done.at)
 
 
@@ -81,7 +77,7 @@ def _finish_retirement(dataset: Dataset, intent: Intent, load_id: str, *, by: st
     entry = dataset.slots.find(group_of_intent(intent), load_id)
     if entry is None:  # finished, or the index has lost it
         entry = dataset.slots.from_readable_records(load_id)
-        if entry is None or not _files_exist(dataset, entry):
+        if entry is None or not any(dataset.storage.exists(name) for name in _files(entry)):
             return
     retire(dataset, entry, by=by)
 
@@ -97,11 +93,6 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:
     for name in _files(entry):
         dataset.storage.delete(name)
     dataset.slots.remove(entry)
-
-
-def _files_exist(dataset: Dataset, entry: SlotEntry) -> bool:
-    """Return whether files of a load exist."""
-    return any(dataset.storage.exists(name) for name in _files(entry))
 
 
 def _files(entry: SlotEntry) -> list[str]:

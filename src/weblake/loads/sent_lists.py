@@ -1,6 +1,6 @@
 """Stored copies of the URL lists that were sent, kept until their loads have landed.
 
-    _weblake/submitted/<load_id>/<digest>.json.gz    one list; the digest is of its content
+    _weblake/submitted/<load_id>-<digest>.json.gz    one list; the digest is of its content
 
 The account of a job uses the list that the job was started with, even if the caller's list has changed. The list is
 stored before the start is recorded, and the records of the start and of the job contain its digest, so it cannot be
@@ -70,10 +70,10 @@ def read(storage: Storage, load_id: str, digest: str) -> tuple[str, ...]:
     )
 
 
-def drop(storage: Storage, load_id: str, digests: Collection[str | None] = ()) -> None:
-    """Remove the lists of a landed load; if all digests are given, object stores need no listing."""
-    known = [layout.submitted_path(load_id, each) for each in dict.fromkeys(digests) if each is not None]
-    storage.delete_folder(layout.submitted_folder(load_id), known)
+def drop(storage: Storage, load_id: str, digests: Collection[str | None]) -> None:
+    """Remove the lists of a landed load with these digests; None stands for no list."""
+    for digest in set(digests) - {None}:
+        storage.delete(layout.submitted_path(load_id, str(digest)))
 
 
 def digest_of_request(request: LoadRequest) -> str | None:

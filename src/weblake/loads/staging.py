@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from weblake.api import response_json
@@ -19,6 +18,7 @@ from weblake.arrow import schemas
 from weblake.arrow.document_rows import DocumentBatches
 from weblake.arrow.documents import Parsed
 from weblake.arrow.parquet import ParquetFile, Written
+from weblake.dataset.records import Intent
 from weblake.errors import JobGone, MalformedReply
 from weblake.events import amount_of
 from weblake.jobs.polling import JobRef
@@ -30,18 +30,6 @@ from weblake.receipt import Receipt
 EXPIRED = "expired"
 #: JSON bytes of the documents of a batch.
 BATCH_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The load and its job: the values that all rows have in common, and the limit of a crawl."""
-
-    load_id: str
-    job_id: str
-    kind: str
-    loaded_at: datetime
-    #: Maximum number of pages of a crawl; None if it is not known.
-    page_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +47,8 @@ class Staged:
 
 def stage_job(
     client: FlowRunner,
-    identity: Identity,
+    intent: Intent,
+    job: JobRef,
     reconciler: Reconciler,
     scratch: Path,
     *,
@@ -70,7 +59,8 @@ def stage_job(
 
     Args:
         client: Runs the read requests.
-        identity: Values that all rows have in common.
+        intent: The load, which may be another one than the one that started the job.
+        job: Its job.
         reconciler: Counts the documents; it has the list of submitted URLs.
         scratch: A directory that only this load uses.
         until: Deadline in monotonic seconds.
@@ -80,9 +70,9 @@ def stage_job(
         JobGone: The job no longer exists, and nothing of it had been read.
         WeblakeError: The job cannot be read now.
     """
-    download = Download(client, JobRef(identity.kind, identity.job_id), until=until, first=first)
+    download = Download(client, job, until=until, first=first)
     del first  # so that it is freed with its chunk
-    rows = _Rows(identity, reconciler, scratch / "documents.parquet")
+    rows = _Rows(intent, job, reconciler, scratch / "documents.parquet")
     with rows.file:
         try:
             for chunk in download.chunks():
@@ -100,9 +90,9 @@ def stage_job(
         return rows.close(errors, download.pager.head, message=download.message())
 
 
-def stage_document(identity: Identity, reconciler: Reconciler, scratch: Path, raw: bytes) -> Staged:
+def stage_document(intent: Intent, job: JobRef, reconciler: Reconciler, scratch: Path, raw: bytes) -> Staged:
     """Write the single document of a scrape or parse to a file on scratch, and return the staged load."""
-    rows = _Rows(identity, reconciler, scratch / "documents.parquet")
+    rows = _Rows(intent, job, reconciler, scratch / "documents.parquet")
     with rows.file:
         rows.take(rows.parse(raw))
         rows.flush()
@@ -112,10 +102,10 @@ def stage_document(identity: Identity, reconciler: Reconciler, scratch: Path, ra
 class _Rows:
     """Collects the new documents of a load in batches, and writes their row groups to one file."""
 
-    def __init__(self, identity: Identity, reconciler: Reconciler, path: Path) -> None:
-        self._identity = identity
+    def __init__(self, intent: Intent, job: JobRef, reconciler: Reconciler, path: Path) -> None:
+        self._intent, self._job = intent, job
         self._reconciler = reconciler
-        self._batches = DocumentBatches(identity.load_id, identity.job_id, identity.kind, identity.loaded_at)
+        self._batches = DocumentBatches(intent.load_id, job.job_id, job.kind, intent.created())
         self.parse, self.parse_all = self._batches.parse, self._batches.parse_all
         self.file = ParquetFile(path, schemas.DOCUMENTS)
 
@@ -144,11 +134,11 @@ class _Rows:
         self, errors: JobErrors, head: Mapping[str, object], *, message: str = "", gone: JobGone | None = None
     ) -> Staged:
         account = self._reconciler.close(errors, head)
-        credits_used, limit = head.get("creditsUsed"), self._identity.page_limit
+        credits_used, limit = head.get("creditsUsed"), self._intent.page_limit
         receipt = Receipt(
-            load_id=self._identity.load_id,
-            kind=self._identity.kind,
-            job_id=self._identity.job_id,
+            load_id=self._intent.load_id,
+            kind=self._job.kind,
+            job_id=self._job.job_id,
             status=str(head.get("status")).lower()[:40],
             complete=account.complete and str(head.get("status")).lower() == "completed",
             submitted=account.submitted,

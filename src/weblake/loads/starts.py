@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-from dataclasses import replace as replace_spec
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from msgspec.structs import replace
@@ -43,8 +42,9 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolicy, RetryState
-from weblake.loads import lost_starts
-from weblake.loads.load_request import Endpoint, StartReply, read_started
+from weblake.jobs.usage_reports import read_listing
+from weblake.loads import lost_starts, sent_lists
+from weblake.loads.load_request import LoadRequest, StartReply, read_started
 
 #: Seconds after its record within which a start is sent; later it is not sent.
 PROMPT_S = 5.0
@@ -108,15 +108,15 @@ def _read_preflight(reply: Response, operation: Operation[models.ActivityPage]) 
     return Preflight(replays, responses.clock_ahead_s(reply))
 
 
-@dataclass(frozen=True, slots=True)
-class JobSpec:
-    """The job to start for one intent."""
+@dataclass(slots=True)
+class JobStarter:
+    """Starts the job of a load's intent at most once."""
 
+    #: The request, which builds the start operation with an idempotency key.
+    request: LoadRequest
     intent: Intent
-    #: Builds the start operation with an idempotency key.
-    build: Callable[[str], Operation[object]]
-    #: The name of this kind of job in the activity list; None if it is not listed.
-    endpoint: Endpoint | None
+    ledger: Ledger
+    retry: Retry
     #: Whether this run has just recorded the intent: then it has no start and no job that could be looked up.
     is_new: bool = False
     #: Deadline of the search for a lost start, in monotonic seconds.
@@ -125,328 +125,324 @@ class JobSpec:
     ends_at: float | None = None
     #: Name of the client's service, as the ledger records it.
     service: str | None = None
-    #: Digest of the request, and the target that the activity list would show for it.
-    request_sha256: str | None = None
-    first_target: str | None = None
-    #: Stores the list of URLs before it is sent, and returns its digest; returns None for a request without a list.
-    keep_urls: Callable[[], str | None] = lambda: None
-    #: Builds the request of a recorded start, which may have had another list of URLs; returns None if it cannot.
-    rebuild: Callable[[StartAttempt], Callable[[str], Operation[object]] | None] | None = None
+    #: Records that the load is about to be started with the list of its file (list_sources.py).
+    note_list: Callable[[], None] | None = None
+    #: The monotonic times at which this process has last sent each start, by the nonces of their records.
+    sent: dict[str, float] = field(default_factory=dict, init=False)
+    state: RetryState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = RetryState(self.retry.policy)
+
+    @property
+    def replays(self) -> bool:
+        """Whether the client's service is the one that declared true replay when the intent was recorded."""
+        return bool(self.intent.replay) and (self.service is None or self.intent.service in (None, self.service))
 
     def key(self, n: int) -> str:
         """Return the key of attempt N: the same after a crash, another one after evidence that N started no job.
 
         At a service that replays, all attempts have the same key, so repeating an earlier attempt starts no second job.
         """
-        attempt = 1 if self.intent.replay else n
+        attempt = 1 if self.replays else n
         return str(uuid.uuid5(_KEY_NAMESPACE, f"{self.intent.load_id}/{self.intent.writer}/{attempt}"))
 
+    def run(self) -> Flow[tuple[Job, bytes | None]]:
+        """Start the intent's job unless it was started before, and return its record.
 
-def start(spec: JobSpec, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | None]]:
-    """Start the intent's job unless it was started before, and return its record.
+        The second value is the document if the start response contained it (a single scrape, a parsed file), or None.
 
-    The second value is the document if the start response contained it (a single scrape, a parsed file), or None.
-
-    Raises:
-        OutcomeUnknown: The job may have been started, and neither replay nor the activity list can show it.
-        DeadlineExceeded: The load's time limit passed; what may have been started stays on record.
-        WeblakeError: The service refused the start; nothing was started.
-    """
-    load_id, kind = spec.intent.load_id, spec.intent.kind
-    if spec.service is not None and spec.intent.service not in (None, spec.service):
-        spec = replace_spec(spec, intent=replace(spec.intent, replay=None))  # the other service has declared it
-    state = RetryState(retry.policy)
-    begun = yield from now()
-    #: The monotonic times at which this process has last sent each start, by the nonces of their records.
-    sent: dict[str, float] = {}
-    for attempt in range(MAX_STARTS):
-        is_new = spec.is_new and attempt == 0
-        job = None if is_new else ledger.job(load_id)
-        if job is not None:
-            return job, None
-        last = None if is_new else ledger.last_start(load_id)
-        if last is None or last.void:
-            if state.malformed >= MALFORMED_TRIES and state.error is not None:
-                raise state.error  # every start got an unreadable response, and none of them created a job
-            yield from _check_limit(spec, error=state.error)
-            n = 1 if last is None else last.n + 1
-            urls = spec.keep_urls()
-            operation = spec.build(spec.key(n))  # before the record: a million URLs take longer than PROMPT_S
-            at = yield from _timestamp()
-            record = StartAttempt(
-                load_id=load_id,
-                n=n,
-                key=spec.key(n),
-                urls=urls,
-                request_sha256=spec.request_sha256,
-                first_target=spec.first_target,
-                service=spec.service,
-                at=at,
-                writer=new_nonce(),
-            )
-            if not ledger.record_start(record):
-                continue  # another process is starting it at this moment
-            if (yield from _is_late(spec, record)):
-                ledger.void_start(record, "it took too long to record, and was not sent")
-                continue
-            started = yield from _send_start(spec, operation, record, sent, ledger, retry, state)
+        Raises:
+            OutcomeUnknown: The job may have been started, and neither replay nor the activity list can show it.
+            DeadlineExceeded: The load's time limit passed; what may have been started stays on record.
+            WeblakeError: The service refused the start; nothing was started.
+        """
+        load_id, state = self.intent.load_id, self.state
+        begun = yield from now()
+        for attempt in range(MAX_STARTS):
+            is_new = self.is_new and attempt == 0
+            job = None if is_new else self.ledger.job(load_id)
+            if job is not None:
+                return job, None
+            last = None if is_new else self.ledger.last_start(load_id)
+            if last is None or last.void:
+                if state.malformed >= MALFORMED_TRIES and state.error is not None:
+                    raise state.error  # every start got an unreadable response, and none of them created a job
+                yield from self._check_limit(error=state.error)
+                started = yield from self._attempt_start(1 if last is None else last.n + 1)
+                if started is not None:
+                    seconds = (yield from now()) - begun
+                    event = events.JobStarted(kind=self.intent.kind, job_id=started[0].job_id, seconds=seconds)
+                    self.retry.observe(event)
+            else:
+                started = yield from self._resolve_lost(last)
             if started is not None:
-                seconds = (yield from now()) - begun
-                retry.observe(events.JobStarted(kind=kind, job_id=started[0].job_id, seconds=seconds))
-        else:
-            started = yield from _resolve_lost(spec, last, ledger, retry, sent.get(last.writer))
-        if started is not None:
-            return started
-    last = ledger.last_start(load_id)
-    if state.error is not None and last is not None and last.void:
-        raise state.error
-    raise OutcomeUnknown(
-        f"Load {load_id} could not be started in {MAX_STARTS} attempts.",
-        hint=Remedy("{run_again} later: it first finds out what became of the last one."),
-    )
-
-
-def _check_limit(spec: JobSpec, seconds: float = 0.0, error: WeblakeError | None = None) -> Flow[None]:
-    """Raise DeadlineExceeded if the load's time limit passes within so many seconds; `error` is the last response's."""
-    if spec.ends_at is not None and (yield from now()) + seconds >= spec.ends_at:
-        before = "." if error is None else f"; before that: {error.message}"
-        raise DeadlineExceeded(
-            f"The time limit passed before load {spec.intent.load_id} had a job{before}",
-            hint=Remedy("{run_again} with a longer {timeout}: it first finds out whether a job was started."),
-        ) from error
-
-
-def _pause(spec: JobSpec, seconds: float, error: WeblakeError | None = None) -> Flow[None]:
-    """Sleep; raise as `_check_limit` if the time limit passes meanwhile."""
-    yield from _check_limit(spec, seconds, error)
-    yield from sleep(seconds)
-
-
-def _attempt(spec: JobSpec, operation: Operation[object], retry: Retry, state: RetryState) -> Flow[StartReply | Pause]:
-    """Send a start once, within the load's time limit; return its parsed response, or a Pause as `Retry.attempt`."""
-    request = operation.request
-    if spec.ends_at is not None:
-        left = max(LEAST_S, spec.ends_at - (yield from now()))
-        operation = replace(operation, request=replace(request, deadline_s=min(request.deadline_s, left)))
-    return (yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state))
-
-
-def _is_late(spec: JobSpec, record: StartAttempt) -> Flow[bool]:
-    """Return whether a start's record took so long that the start must not be sent.
-
-    A search for this start counts from its record. Sent late, the start could take effect after the search. The wall
-    clock counts: the monotonic one stands still while the machine is suspended.
-    """
-    took = (yield from now(wall=True)) - record.at_seconds()
-    return took > PROMPT_S or (spec.ends_at is not None and (yield from now()) >= spec.ends_at)
-
-
-def _send_start(
-    spec: JobSpec,
-    operation: Operation[object],
-    record: StartAttempt,
-    sent: dict[str, float],
-    ledger: Ledger,
-    retry: Retry,
-    state: RetryState,
-) -> Flow[_StartedJob | None]:
-    """Send attempt N once and return its job; None if its outcome is open or another attempt may follow.
-
-    The time goes into `sent`, also that of a repetition: until then the service works on the start.
-    """
-    is_working = False  # whether the service has said that it works on this start
-    sent[record.writer] = yield from now()
-    try:
-        came = yield from _attempt(spec, operation, retry, state)
-        while isinstance(came, Pause) and came.open:  # the same request joins that work
-            is_working = True
-            yield from _pause(spec, came.seconds, came.error)
-            sent[record.writer] = yield from now()
-            came = yield from _attempt(spec, operation, retry, state)
-    except DeadlineExceeded:
-        raise  # the record stays open, and the next run looks for the job
-    except OutcomeUnknown:
-        if state.verdict is Verdict.STOPPED and state.error is not None:
-            raise state.error from None  # the record stays open, and the next run looks for the job
-        return None
-    except WeblakeError as error:
-        if is_working:
-            return None  # the refused repetition is no evidence about the work that the service had begun
-        # A clear refusal: nothing was started. Recording it saves the next run the search for a job.
-        ledger.void_start(record, _refusal(error))
-        if isinstance(error, JobGone):  # no job exists yet, so a 404 or 410 means that the operation does not exist
-            raise RequestRejected(
-                f"{operation.name}: there is no such operation at this address ({error.status}).",
-                hint=Remedy("Check {base_url}: it is the service's address up to and without /v2."),
-                status=error.status,
-                code=error.code,
-            ) from error
-        raise
-    if not isinstance(came, Pause):
-        return (yield from _record(spec, record, came, ledger))
-    if is_working:
-        return None
-    # Not started. The request after the pause is another attempt, with its own recorded time.
-    ledger.void_start(record, _refusal(came.error))
-    yield from _pause(spec, came.seconds, came.error)
-    return None
-
-
-def _resolve_lost(
-    spec: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
-) -> Flow[_StartedJob | None]:
-    """Return the job of a start that got no response, as `_resolve` finds it, and report what was found out."""
-    begun = yield from now()
-    retry.observe(events.StartLost())
-    try:
-        found = yield from _resolve(spec, last, ledger, retry, sent_at)
-    except (OutcomeUnknown, DeadlineExceeded):
-        retry.observe(_resolved_event(spec, None, "unknown", (yield from now()) - begun))
-        raise
-    if found is None:
-        outcome = "not_started"
-    elif found[0].adopted:
-        outcome = "adopted"
-    else:
-        outcome = "replayed" if spec.intent.replay else "recorded"
-    retry.observe(_resolved_event(spec, found and found[0], outcome, (yield from now()) - begun))
-    return found
-
-
-def _resolved_event(spec: JobSpec, job: Job | None, outcome: str, seconds: float) -> events.LostStartResolved:
-    job_id = None if job is None else job.job_id
-    return events.LostStartResolved(kind=spec.intent.kind, job_id=job_id, outcome=outcome, seconds=seconds)
-
-
-def _resolve(
-    spec: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
-) -> Flow[_StartedJob | None]:
-    """Return the job of a start that got no response; None if it certainly started no job.
-
-    `sent_at` is when this process has sent it, in monotonic seconds; None if another process has recorded it.
-    """
-    sent_to = last.service or spec.intent.service
-    if spec.service is not None and sent_to not in (None, spec.service):
+                return started
+        last = self.ledger.last_start(load_id)
+        if state.error is not None and last is not None and last.void:
+            raise state.error
         raise OutcomeUnknown(
-            f"The start of load {last.load_id} got no answer from {sent_to}, and {spec.service} cannot know of it.",
-            hint=Remedy("Set {base_url} to the service it was sent to; or {start_afresh}."),
+            f"Load {load_id} could not be started in {MAX_STARTS} attempts.",
+            hint=Remedy("{run_again} later: it first finds out what became of the last one."),
         )
-    build = spec.build if spec.rebuild is None else spec.rebuild(last)
-    age = (yield from now(wall=True)) - last.at_seconds()
-    remembered = age < (REPLAYED_S if spec.intent.kind in JOB_KINDS else REPLAYED_PAGE_S)
-    # A different request with the same key would not be a repetition, and neither would one with a forgotten key.
-    if spec.intent.replay and build is not None and remembered:
-        return (yield from _repeat(replace_spec(spec, build=build), last, ledger, retry))
-    window = PROMPT_S + spec.build(last.key).request.deadline_s + MARGIN_S
-    # The record of another process has a time of that process's clock, which only shows whether it is long over.
-    wait = window if age < window + CLOCKS_S else 0.0
-    if sent_at is not None:
-        wait = sent_at + window - (yield from now())
-    while wait > 0:
-        # Another process may be sending this start now; it then records the job's id.
-        yield from _pause(spec, min(wait, 1.0))
-        job = ledger.job(last.load_id)
-        if job is not None:
-            return job, None
-        wait -= 1.0
-    found = yield from _candidates(spec, last, ledger, retry, sent_at)
-    if not found:
-        yield from _pause(spec, BETWEEN_S)
-        found = yield from _candidates(spec, last, ledger, retry, sent_at)
-    if len(found) > 1:
-        raise OutcomeUnknown(
-            f"The start of load {last.load_id} got no answer, and {len(found)} jobs may be it: {', '.join(found[:5])}.",
-            hint=Remedy("Land the right one with {land}, or {start_afresh}."),
-        )
-    if found:
-        return (yield from _record(spec, last, StartReply(found[0]), ledger, adopted=True))
-    ledger.void_start(last, "the activity list showed no such job")
-    return None
 
-
-def _repeat(spec: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry) -> Flow[_StartedJob | None]:
-    """Send the same key again: the service replays the first start's response, or starts the job now.
-
-    It is sent once after the deadline, and not again: a start may take as long as a page.
-    """
-    operation = replace(spec.build(last.key), repeatable=True)
-    state = RetryState(replace(SINGLE, tries=REPEATS))
-    try:
-        started = yield from _attempt(spec, operation, retry, state)
-        while isinstance(started, Pause):
-            if spec.until is not None and (yield from now()) + started.seconds >= spec.until:
-                error = started.error
-                raise error if isinstance(error, RetryLater) else OutcomeUnknown(error.message)
-            yield from _pause(spec, started.seconds, started.error)
-            started = yield from _attempt(spec, operation, retry, state)
-    except (OutcomeUnknown, RetryLater) as error:
-        raise ServiceUnreachable(
-            f"Whether load {last.load_id} was started could not be asked: {error.message}",
-            hint=Remedy("{run_again} when the service is up: it will not be paid twice."),
-            retry_after=error.retry_after if isinstance(error, RetryLater) else None,
-        ) from error
-    except CreditsExhausted as error:
-        # A service that replays would have repeated the first response, so no start had arrived before.
-        ledger.void_start(last, _refusal(error))
-        raise
-    return (yield from _record(spec, last, started, ledger))
-
-
-def _candidates(
-    spec: JobSpec, last: StartAttempt, ledger: Ledger, retry: Retry, sent_at: float | None
-) -> Flow[list[str]]:
-    """Return the ids of jobs in the activity list that the last start may have created; `sent_at` as in `_resolve`."""
-    if spec.endpoint is None:
-        raise lost_starts.outcome_unknown(
-            spec.intent, "the activity list does not have this kind of call", lost_starts.START_AFRESH
-        )
-    try:
-        found = yield from lost_starts.read_listing(spec.endpoint, retry, RetryPolicy(wait_s=120, until=spec.until))
-    except WeblakeError as error:
-        why = f"the activity list cannot be read: {error.message}"
-        raise lost_starts.outcome_unknown(spec.intent, why, lost_starts.RUN_AGAIN) from error
-    age_s = None if sent_at is None else (yield from now()) - sent_at
-    return lost_starts.find_candidates(spec.intent, last, found, ledger, age_s)
-
-
-def _record(
-    spec: JobSpec, start: StartAttempt, started: StartReply, ledger: Ledger, *, adopted: bool = False
-) -> Flow[_StartedJob | None]:
-    """Record the job as this load's and return it; None if it was adopted and another load has claimed it meanwhile.
-
-    Raises:
-        OutcomeUnknown: The response to this start named the job of another load.
-    """
-    at, load_id, kind = (yield from _timestamp()), spec.intent.load_id, spec.intent.kind
-    job_id = started.job_id or start.key
-    # The claim comes first, so that a job recorded for this load belongs to it.
-    owner = ledger.claim_job(kind, job_id, load_id)
-    if owner not in (load_id, job_load_id(kind, job_id)) and (adopted or kind in JOB_KINDS):
-        if adopted:
-            return None
-        # Either the other load adopted this job when it looked for a lost start, or the service returns one job for
-        # different starts. In both cases it is unknown which jobs were paid, and another start could be paid twice.
-        raise OutcomeUnknown(
-            f"The service answered the start of load {load_id} with job {job_id}, which load {owner} has.",
-            hint=Remedy(
-                "Look at the team's activity: if there is one more job of it, {land} lands that one; "
-                "if there is none, tell the operator of the service or its proxy, or {start_afresh}."
-            ),
-        )
-    job = ledger.record_job(
-        Job(
-            load_id=load_id,
-            job_id=job_id,
-            kind=kind,
-            at=start.at if adopted or started.replayed else at,
-            rejected=started.rejected,
-            urls=start.urls,
-            request_sha256=start.request_sha256,
-            adopted=adopted,
+    def _attempt_start(self, n: int) -> Flow[_StartedJob | None]:
+        """Record attempt N and send it; return None if its outcome is open or another attempt may follow."""
+        urls = self._keep_urls()
+        operation = self._build(self.key(n))  # before the record: a million URLs take longer than PROMPT_S
+        at = yield from _timestamp()
+        record = StartAttempt(
+            load_id=self.intent.load_id,
+            n=n,
+            key=self.key(n),
+            urls=urls,
+            request_sha256=self.request.request_sha,
+            first_target=self.request.first_target,
+            service=self.service,
+            at=at,
             writer=new_nonce(),
         )
-    )
-    return job, started.document
+        if not self.ledger.record_start(record):
+            return None  # another process is starting it at this moment
+        if (yield from self._is_late(record)):
+            self.ledger.void_start(record, "it took too long to record, and was not sent")
+            return None
+        return (yield from self._send_start(operation, record))
+
+    def _build(self, key: str) -> Operation[object]:
+        assert self.request.start is not None
+        return self.request.start(key)
+
+    def _keep_urls(self) -> str | None:
+        """Store the list of URLs of a batch before it is sent, and return its digest; None without a list."""
+        request = self.request
+        if request.with_urls is None or request.submitted is None:
+            return None
+        if self.note_list is not None:
+            self.note_list()
+        return sent_lists.keep(self.ledger.storage, request.load_id, request.submitted)
+
+    def _rebuild(self, start: StartAttempt) -> Operation[object] | None:
+        """Return the operation of a recorded start, or None if it had other options than this request."""
+        sent, same = start.request_sha256 or self.intent.request_sha256, self.request
+        if sent != same.request_sha and start.urls is not None and same.with_urls is not None:
+            same = same.with_urls(sent_lists.read(self.ledger.storage, start.load_id, start.urls))
+        return same.start(start.key) if sent == same.request_sha and same.start is not None else None
+
+    def _check_limit(self, seconds: float = 0.0, error: WeblakeError | None = None) -> Flow[None]:
+        """Raise DeadlineExceeded if the load's time limit passes within so many seconds; `error` is the last one."""
+        if self.ends_at is not None and (yield from now()) + seconds >= self.ends_at:
+            before = "." if error is None else f"; before that: {error.message}"
+            raise DeadlineExceeded(
+                f"The time limit passed before load {self.intent.load_id} had a job{before}",
+                hint=Remedy("{run_again} with a longer {timeout}: it first finds out whether a job was started."),
+            ) from error
+
+    def _pause(self, seconds: float, error: WeblakeError | None = None) -> Flow[None]:
+        """Sleep; raise as `_check_limit` if the time limit passes meanwhile."""
+        yield from self._check_limit(seconds, error)
+        yield from sleep(seconds)
+
+    def _attempt(self, operation: Operation[object], state: RetryState) -> Flow[StartReply | Pause]:
+        """Send a start once, within the load's time limit; return its response or a Pause, as `Retry.attempt`."""
+        request = operation.request
+        if self.ends_at is not None:
+            left = max(LEAST_S, self.ends_at - (yield from now()))
+            operation = replace(operation, request=replace(request, deadline_s=min(request.deadline_s, left)))
+        return (yield from self.retry.attempt(operation, lambda reply: read_started(reply, operation), state))
+
+    def _is_late(self, record: StartAttempt) -> Flow[bool]:
+        """Return whether a start's record took so long that the start must not be sent.
+
+        A search for this start counts from its record. Sent late, the start could take effect after the search. The
+        wall clock counts: the monotonic one stands still while the machine is suspended.
+        """
+        took = (yield from now(wall=True)) - record.at_seconds()
+        return took > PROMPT_S or (self.ends_at is not None and (yield from now()) >= self.ends_at)
+
+    def _send_start(self, operation: Operation[object], record: StartAttempt) -> Flow[_StartedJob | None]:
+        """Send attempt N once and return its job; None if its outcome is open or another attempt may follow.
+
+        The time goes into `sent`, also that of a repetition: until then the service works on the start.
+        """
+        is_working = False  # whether the service has said that it works on this start
+        self.sent[record.writer] = yield from now()
+        try:
+            came = yield from self._attempt(operation, self.state)
+            while isinstance(came, Pause) and came.open:  # the same request joins that work
+                is_working = True
+                yield from self._pause(came.seconds, came.error)
+                self.sent[record.writer] = yield from now()
+                came = yield from self._attempt(operation, self.state)
+        except DeadlineExceeded:
+            raise  # the record stays open, and the next run looks for the job
+        except OutcomeUnknown:
+            if self.state.verdict is Verdict.STOPPED and self.state.error is not None:
+                raise self.state.error from None  # the record stays open, and the next run looks for the job
+            return None
+        except WeblakeError as error:
+            if is_working:
+                return None  # the refused repetition is no evidence about the work that the service had begun
+            # A clear refusal: nothing was started. Recording it saves the next run the search for a job.
+            self.ledger.void_start(record, _refusal(error))
+            if isinstance(error, JobGone):  # no job exists yet, so a 404 or 410 means that the operation does not exist
+                raise RequestRejected(
+                    f"{operation.name}: there is no such operation at this address ({error.status}).",
+                    hint=Remedy("Check {base_url}: it is the service's address up to and without /v2."),
+                    status=error.status,
+                    code=error.code,
+                ) from error
+            raise
+        if not isinstance(came, Pause):
+            return (yield from self._record(record, came))
+        if is_working:
+            return None
+        # Not started. The request after the pause is another attempt, with its own recorded time.
+        self.ledger.void_start(record, _refusal(came.error))
+        yield from self._pause(came.seconds, came.error)
+        return None
+
+    def _resolve_lost(self, last: StartAttempt) -> Flow[_StartedJob | None]:
+        """Return the job of a start that got no response, as `_resolve` finds it, and report what was found out."""
+        begun = yield from now()
+        self.retry.observe(events.StartLost())
+        found: _StartedJob | None = None
+        outcome, failure = "not_started", None
+        try:
+            found = yield from self._resolve(last)
+            if found is not None:
+                outcome = "adopted" if found[0].adopted else "replayed" if self.replays else "recorded"
+        except (OutcomeUnknown, DeadlineExceeded) as error:
+            outcome, failure = "unknown", error
+        job_id, seconds = None if found is None else found[0].job_id, (yield from now()) - begun
+        self.retry.observe(
+            events.LostStartResolved(kind=self.intent.kind, job_id=job_id, outcome=outcome, seconds=seconds)
+        )
+        if failure is not None:
+            raise failure
+        return found
+
+    def _resolve(self, last: StartAttempt) -> Flow[_StartedJob | None]:
+        """Return the job of a start that got no response; None if it certainly started no job."""
+        #: When this process has sent it, in monotonic seconds; None if another process has recorded it.
+        sent_at = self.sent.get(last.writer)
+        sent_to = last.service or self.intent.service
+        if self.service is not None and sent_to not in (None, self.service):
+            raise OutcomeUnknown(
+                f"The start of load {last.load_id} got no answer from {sent_to}, and {self.service} cannot know of it.",
+                hint=Remedy("Set {base_url} to the service it was sent to; or {start_afresh}."),
+            )
+        same = self._rebuild(last)
+        age = (yield from now(wall=True)) - last.at_seconds()
+        remembered = age < (REPLAYED_S if self.intent.kind in JOB_KINDS else REPLAYED_PAGE_S)
+        # A different request with the same key would not be a repetition, and neither would one with a forgotten key.
+        if self.replays and same is not None and remembered:
+            return (yield from self._repeat(same, last))
+        window = PROMPT_S + self._build(last.key).request.deadline_s + MARGIN_S
+        # The record of another process has a time of that process's clock, which only shows whether it is long over.
+        wait = window if age < window + CLOCKS_S else 0.0
+        if sent_at is not None:
+            wait = sent_at + window - (yield from now())
+        while wait > 0:
+            # Another process may be sending this start now; it then records the job's id.
+            yield from self._pause(min(wait, 1.0))
+            job = self.ledger.job(last.load_id)
+            if job is not None:
+                return job, None
+            wait -= 1.0
+        found = yield from self._candidates(last, sent_at)
+        if not found:
+            yield from self._pause(BETWEEN_S)
+            found = yield from self._candidates(last, sent_at)
+        if len(found) > 1:
+            raise OutcomeUnknown(
+                f"The start of load {last.load_id} got no answer, and {len(found)} jobs may be it: "
+                f"{', '.join(found[:5])}.",
+                hint=Remedy("Land the right one with {land}, or {start_afresh}."),
+            )
+        if found:
+            return (yield from self._record(last, StartReply(found[0]), adopted=True))
+        self.ledger.void_start(last, "the activity list showed no such job")
+        return None
+
+    def _repeat(self, operation: Operation[object], last: StartAttempt) -> Flow[_StartedJob | None]:
+        """Send the same key again: the service replays the first start's response, or starts the job now.
+
+        It is sent once after the deadline, and not again: a start may take as long as a page.
+        """
+        operation = replace(operation, repeatable=True)
+        state = RetryState(replace(SINGLE, tries=REPEATS))
+        try:
+            started = yield from self._attempt(operation, state)
+            while isinstance(started, Pause):
+                if self.until is not None and (yield from now()) + started.seconds >= self.until:
+                    error = started.error
+                    raise error if isinstance(error, RetryLater) else OutcomeUnknown(error.message)
+                yield from self._pause(started.seconds, started.error)
+                started = yield from self._attempt(operation, state)
+        except (OutcomeUnknown, RetryLater) as error:
+            raise ServiceUnreachable(
+                f"Whether load {last.load_id} was started could not be asked: {error.message}",
+                hint=Remedy("{run_again} when the service is up: it will not be paid twice."),
+                retry_after=error.retry_after if isinstance(error, RetryLater) else None,
+            ) from error
+        except CreditsExhausted as error:
+            # A service that replays would have repeated the first response, so no start had arrived before.
+            self.ledger.void_start(last, _refusal(error))
+            raise
+        return (yield from self._record(last, started))
+
+    def _candidates(self, last: StartAttempt, sent_at: float | None) -> Flow[list[str]]:
+        """Return the ids of listed jobs that the last start may have created; `sent_at` as in `_resolve`."""
+        if self.request.endpoint is None:
+            raise lost_starts.outcome_unknown(
+                self.intent, "the activity list does not have this kind of call", lost_starts.START_AFRESH
+            )
+        policy = RetryPolicy(wait_s=120, until=self.until)
+        try:
+            found = yield from read_listing(self.retry, self.request.endpoint, policy)
+        except WeblakeError as error:
+            why = f"the activity list cannot be read: {error.message}"
+            raise lost_starts.outcome_unknown(self.intent, why, lost_starts.RUN_AGAIN) from error
+        age_s = None if sent_at is None else (yield from now()) - sent_at
+        return lost_starts.find_candidates(self.intent, last, found, self.ledger, age_s)
+
+    def _record(self, start: StartAttempt, started: StartReply, *, adopted: bool = False) -> Flow[_StartedJob | None]:
+        """Record the job as this load's and return it; None if another load has claimed the adopted job meanwhile.
+
+        Raises:
+            OutcomeUnknown: The response to this start named the job of another load.
+        """
+        at, load_id, kind = (yield from _timestamp()), self.intent.load_id, self.intent.kind
+        job_id = started.job_id or start.key
+        # The claim comes first, so that a job recorded for this load belongs to it.
+        owner = self.ledger.claim_job(kind, job_id, load_id)
+        if owner not in (load_id, job_load_id(kind, job_id)) and (adopted or kind in JOB_KINDS):
+            if adopted:
+                return None
+            # Either the other load adopted this job when it looked for a lost start, or the service returns one job for
+            # different starts. In both cases it is unknown which jobs were paid, and another start could be paid twice.
+            raise OutcomeUnknown(
+                f"The service answered the start of load {load_id} with job {job_id}, which load {owner} has.",
+                hint=Remedy(
+                    "Look at the team's activity: if there is one more job of it, {land} lands that one; "
+                    "if there is none, tell the operator of the service or its proxy, or {start_afresh}."
+                ),
+            )
+        job = self.ledger.record_job(
+            Job(
+                load_id=load_id,
+                job_id=job_id,
+                kind=kind,
+                at=start.at if adopted or started.replayed else at,
+                rejected=started.rejected,
+                urls=start.urls,
+                request_sha256=start.request_sha256,
+                adopted=adopted,
+                writer=new_nonce(),
+            )
+        )
+        return job, started.document
 
 
 def read_scrape(job_id: str, retry: Retry) -> Flow[bytes]:

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from encodings.idna import nameprep
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit
@@ -80,15 +79,6 @@ def _unescape(text: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class UnansweredUrl:
-    """A URL without a result."""
-
-    url: str
-    #: Whether a URL with the same key has a result.
-    like_answered: bool
-
-
 class Submitted:
     """The URLs of a list, each of which is sent once; results are taken from it one by one."""
 
@@ -127,8 +117,11 @@ class Submitted:
         self._arrived[key] += 1
         return True
 
-    def open(self) -> Iterator[UnansweredUrl]:
-        """Yield the URLs without a result, in order; results in other spellings count for the first ones."""
+    def open(self) -> Iterator[tuple[str, bool]]:
+        """Yield each URL without a result, in order, and whether a URL with the same key has one.
+
+        Results in other spellings count for the first ones.
+        """
         respelled = self._respelled.copy()
         for url, key in self._key_of.items():
             if url in self._answered:
@@ -136,4 +129,4 @@ class Submitted:
             if respelled[key] > 0:
                 respelled[key] -= 1
             else:
-                yield UnansweredUrl(url, self._arrived[key] > 0)
+                yield url, self._arrived[key] > 0

@@ -120,21 +120,6 @@ class LocalStorage:
             path.unlink()
             _sync_dir(path.parent)
 
-    def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
-        """Delete a folder and its files if it exists."""
-        for file in self.list(name):
-            self.delete(file)
-        path = self._path(name)
-        with translate_errors(f"delete {name}", self.url), suppress(FileNotFoundError):
-            path.lstat()
-            try:
-                path.rmdir()
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process has just created a file in it
-                    raise
-            else:
-                _sync_dir(path.parent)
-
     def exists(self, name: str) -> bool:
         """Return whether the file exists."""
         with translate_errors(f"look up {name}", self.url):

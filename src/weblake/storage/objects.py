@@ -194,11 +194,6 @@ class ObjectStorage:
         with self._translate_errors(f"delete {name}"), suppress(FileNotFoundError), self._lock:
             self._fs.rm_file(path)
 
-    def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
-        """Delete all objects below a prefix."""
-        for file in known or self.list(name):
-            self.delete(file)
-
     def exists(self, name: str) -> bool:
         """Return whether the object exists."""
         return self.find_size(name) is not None

@@ -68,14 +68,6 @@ class Storage(Protocol):
     def delete(self, name: str) -> None:
         """Delete a file if it exists."""
 
-    def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
-        """Delete a folder and its files if it exists, also after an earlier call that was interrupted.
-
-        Args:
-            name: The folder.
-            known: The names of all its files, if the caller knows them: an object store then needs no listing.
-        """
-
     def exists(self, name: str) -> bool:
         """Return whether the file exists."""
 

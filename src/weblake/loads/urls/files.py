@@ -22,9 +22,6 @@ from weblake.storage.rules import hide_secrets, translate_errors
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-#: Bytes of a block when a file is read sequentially.
-BLOCK_BYTES = 4 << 20
-
 _LOCAL_PROTOCOLS = {"file", "local"}
 
 
@@ -90,42 +87,21 @@ class UrlFile:
         self._opened.close()
 
 
-class BlockStream(io.RawIOBase):
-    """A range of a file as a stream, fetched in blocks, because text decoders read only 8 KiB at a time."""
-
-    def __init__(self, file: UrlFile, start: int, end: int) -> None:
-        self._file, self._at, self._end = file, start, end
-        self._block = memoryview(b"")
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill the buffer from the current block and return the bytes read; 0 at the end.
-
-        Raises:
-            FixRequest: The file ends before the end of the range, because it was changed meanwhile.
-        """
-        if not self._block:
-            self._block = memoryview(self._file.fetch(self._at, min(self._at + BLOCK_BYTES, self._end)))
-            if not self._block and self._at < self._end:
-                raise FixRequest(
-                    f"{self._file.name} became shorter while it was read.", hint="Run it again when it is complete."
-                )
-            self._at += len(self._block)
-        into = memoryview(buffer).cast("B")
-        taken = min(len(into), len(self._block))
-        into[:taken] = self._block[:taken]
-        self._block = self._block[taken:]
-        return taken
-
-
 class RangeStream(io.RawIOBase):
-    """A file as a seekable stream for Arrow, which fetches exactly the requested bytes."""
+    """A range of a file as a seekable stream, fetched as it is read: the bytes that are asked for, or in blocks.
 
-    def __init__(self, file: UrlFile) -> None:
-        self._file, self._at = file, 0
+    Args:
+        file: The file.
+        start: The first byte of the range.
+        end: The end of the range; by default that of the file.
+        block_bytes: Bytes of a block, for readers that ask for a few KiB at a time, as text decoders do; 0 for none.
+    """
+
+    def __init__(self, file: UrlFile, start: int = 0, end: int | None = None, *, block_bytes: int = 0) -> None:
+        self._file, self._at, self._block_bytes = file, start, block_bytes
+        self._end = file.size if end is None else end
+        #: Bytes that have been fetched, from `_at` on.
+        self._block = memoryview(b"")
 
     def readable(self) -> bool:
         """Return True."""
@@ -136,21 +112,34 @@ class RangeStream(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Return the position."""
+        """Return the position in the file."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position and return it."""
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
+        """Set the position in the file and return it."""
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
+        self._block = memoryview(b"")
         return self._at
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill the buffer with one request and return the bytes read."""
+        """Fill the buffer from the bytes that have been fetched and return the bytes read; 0 at the end.
+
+        Raises:
+            FixRequest: The file ends before the end of the range, because it was changed meanwhile.
+        """
         into = memoryview(buffer).cast("B")
-        content = self._file.fetch(self._at, min(self._at + len(into), self._file.size))
-        into[: len(content)] = content
-        self._at += len(content)
-        return len(content)
+        if not self._block:
+            end = min(self._at + (self._block_bytes or len(into)), self._end)
+            self._block = memoryview(self._file.fetch(self._at, end))
+            if not self._block and self._at < end:
+                raise FixRequest(
+                    f"{self._file.name} became shorter while it was read.", hint="Run it again when it is complete."
+                )
+        taken = min(len(into), len(self._block))
+        into[:taken] = self._block[:taken]
+        self._block = self._block[taken:]
+        self._at += taken
+        return taken
 
 
 def open_url_file(file: RootPath) -> UrlFile:

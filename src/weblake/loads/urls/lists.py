@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from weblake.errors import FixRequest, InvalidOption, Remedy
-from weblake.loads.urls.files import BLOCK_BYTES, BlockStream, RangeStream, UrlFile, open_url_file
+from weblake.loads.urls.files import RangeStream, UrlFile, open_url_file
 from weblake.storage import RootPath
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ Format = Literal["text", "csv", "parquet"]
 
 #: Start and end of the URL's line, CSV record or row, and the URL.
 LocatedUrl = tuple[int, int, str]
+
+#: Bytes of a block when a file is read sequentially.
+BLOCK_BYTES = 4 << 20
 
 #: Maximum rows of a Parquet file in memory at once.
 MAX_ROWS = 1 << 12
@@ -99,7 +102,8 @@ class _Lines:
     def __init__(self, file: UrlFile, start: int, end: int) -> None:
         self.at = start
         self._file = file
-        self._read_text = io.TextIOWrapper(BlockStream(file, start, end), encoding="utf-8", newline="")  # type: ignore[type-var]
+        stream = RangeStream(file, start, end, block_bytes=BLOCK_BYTES)
+        self._read_text = io.TextIOWrapper(stream, encoding="utf-8", newline="")  # type: ignore[type-var]
 
     def __iter__(self) -> Iterator[str]:
         return self

@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 from made_jobs import SYLLABLES
 
-from weblake.arrow import arrays, schemas
+from weblake.arrow import arrays, pages, schemas
 from weblake.arrow.parquet import ParquetFile
 from weblake.dataset import layout
 from weblake.dataset.records import Done, Intent, Job
@@ -131,7 +131,7 @@ def land(lake: Path, load: Intent, job: str, first: int, shape: Shape, pool: lis
 
 
 def rows(documents: list[dict[str, object]]) -> pa.RecordBatch:
-    return arrays.record_batch(schemas.DOCUMENTS, documents)
+    return pages.with_computed(arrays.record_batch(schemas.DOCUMENTS, documents), pages.COMPUTED)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ DOCUMENTS_COLUMNS = (
     *("description", "language", "keywords", "content_type", "og_locale_alternate", "markdown", "summary", "html"),
     *("raw_html", "screenshot", "audio", "video", "answer", "highlights", "links", "images", "json", "actions"),
     *("change_tracking", "branding", "warning", "error", "concurrency_limited", "concurrency_queue_duration_ms"),
-    *("metadata", "extra", "repaired", "loaded_at"),
+    *("metadata", "extra", "repaired", "loaded_at", "page_key", "content_sha256"),
 )
 PAGE_ERRORS_COLUMNS = ("load_id", "job_id", "job_kind", "url", "outcome", "code", "error", "occurred_at")
 

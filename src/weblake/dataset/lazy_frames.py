@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
-from weblake.arrow import parquet
 from weblake.dataset import layout
-from weblake.dataset.arrow_files import batches, with_keys
+from weblake.dataset.arrow_files import rows
 from weblake.dataset.prefetch import Source, in_order
 from weblake.storage import Storage
 
@@ -49,7 +48,7 @@ def _frames(
         names = [name for name in names if _possible(predicate, layout.keys_of(name))]
 
     def opened(name: str, source: Source) -> _File:
-        return _File(pq.ParquetFile(source), layout.keys_of(name), schema)
+        return _File(pq.ParquetFile(source), name, schema)
 
     if predicate is not None and n_rows is None:
         yield from in_order(storage, names, lambda name, source: opened(name, source).matching(wanted, predicate))
@@ -60,8 +59,8 @@ def _frames(
     read = pa.schema([schema.field(name) for name in names_read])
     most = min(batch_size or FRAME_ROWS, n_rows or FRAME_ROWS, FRAME_ROWS)
     left = n_rows
-    rows = in_order(storage, names, lambda name, source: opened(name, source).all(read, most))
-    for frame in _gathered(rows, n_rows):
+    found = in_order(storage, names, lambda name, source: opened(name, source).all(read, most))
+    for frame in _gathered(found, n_rows):
         # The limit applies before the filter: `head(30).filter(…)`.
         some = frame if left is None else frame.head(left)
         yield _select(some if predicate is None else some.filter(predicate), wanted.names)
@@ -76,13 +75,13 @@ def _gathered(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[p
     A frame for each small file, or for each thousand short rows, would cost Polars more time than reading the file.
     """
     pending: list[pa.RecordBatch] = []
-    rows = size = 0
+    count = size = 0
     for batch in batches:
         pending.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if size >= FRAME_BYTES or (most is not None and rows >= most):
+        count, size = count + batch.num_rows, size + batch.nbytes
+        if size >= FRAME_BYTES or (most is not None and count >= most):
             yield _frame(pa.Table.from_batches(pending))
-            pending, rows, size = [], 0, 0
+            pending, count, size = [], 0, 0
     if pending:
         yield _frame(pa.Table.from_batches(pending))
 
@@ -90,17 +89,14 @@ def _gathered(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[p
 class _File:
     """One open Parquet file of a table."""
 
-    def __init__(self, file: pq.ParquetFile, keys: Mapping[str, str], schema: pa.Schema) -> None:
+    def __init__(self, file: pq.ParquetFile, name: str, schema: pa.Schema) -> None:
         self._file = file
-        self._keys = keys
+        self._name = name
         self._schema = schema
-        own = pa.schema([field for field in schema if field.name not in keys])
-        self._names = set(parquet.columns_in_file(file, own.names, own))
 
     def all(self, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
         """Yield all rows in record batches of at most `most` rows."""
-        for batch in batches(self._file, self._stored(schema.names), most):
-            yield with_keys(batch, self._keys, schema)
+        return rows(self._file, self._name, schema, most)
 
     def matching(self, wanted: pa.Schema, predicate: pl.Expr) -> Iterator[pl.DataFrame]:
         """Yield the rows that match, per row group; other columns than the filter's are read only after a match."""
@@ -115,16 +111,9 @@ class _File:
                 yield _select(frame.filter(matches), wanted.names)
 
     def _group(self, group: int, names: Iterable[str]) -> pl.DataFrame:
-        schema = self._columns(names)
-        rows = max(1, self._file.metadata.row_group(group).num_rows)
-        found = batches(self._file, self._stored(names), rows, [group])
-        return _frame(pa.Table.from_batches([with_keys(batch, self._keys, schema) for batch in found], schema=schema))
-
-    def _columns(self, names: Iterable[str]) -> pa.Schema:
-        return pa.schema([self._schema.field(name) for name in names])
-
-    def _stored(self, names: Iterable[str]) -> list[str]:
-        return [name for name in names if name in self._names]
+        schema = pa.schema([self._schema.field(name) for name in names])
+        most = max(1, self._file.metadata.row_group(group).num_rows)
+        return _frame(pa.Table.from_batches(rows(self._file, self._name, schema, most, [group]), schema=schema))
 
 
 def _possible(predicate: pl.Expr, keys: Mapping[str, str]) -> bool:

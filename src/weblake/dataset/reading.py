@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weblake.arrow import parquet, schemas
+from weblake.arrow import schemas
 from weblake.dataset import arrow_files, layout, ledger_listing, prefetch
 from weblake.dataset.identity import checked_load_id
 from weblake.dataset.ledger import Ledger
@@ -125,7 +125,11 @@ class Reading:
         return pa.Table.from_batches(list(self._batches(names, schema, BATCH_ROWS)), schema=schema)
 
     def to_dataset(self) -> pyarrow.dataset.Dataset:
-        """Return the current files as an Arrow dataset; it pushes columns and filters down to the files."""
+        """Return the current files as an Arrow dataset; it pushes columns and filters down to the files.
+
+        Arrow reads the files itself: `page_key` and `content_sha256` are null in files of schema version 1, for which
+        the other formats compute them.
+        """
         return arrow_files.dataset(self.storage, *self._plan())
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -219,10 +223,7 @@ class Reading:
 
     def _batches(self, names: list[str], schema: pa.Schema, batch_size: int) -> Iterator[pa.RecordBatch]:
         def read(name: str, source: prefetch.Source) -> Iterator[pa.RecordBatch]:
-            file, keys = pq.ParquetFile(source), layout.keys_of(name)
-            stored = parquet.columns_in_file(file, schema.names, schemas.TABLES[self.table])
-            for batch in arrow_files.batches(file, stored, batch_size):
-                yield arrow_files.with_keys(batch, keys, schema)
+            yield from arrow_files.rows(pq.ParquetFile(source), name, schema, batch_size)
 
         return prefetch.in_order(self.storage, names, read)
 

@@ -37,6 +37,9 @@ DELTA = "delta"
 #: Entries of the service's activity list that a run has read and that are not yet merged into a day's file.
 PENDING_ACTIVITY = "_weblake/activity"
 
+#: Of each replaced load, which version of which page it had (dataset/changes.py).
+REPLACED = "_weblake/replaced"
+
 #: The partition keys of the load tables by default.
 DEFAULT_KEYS = ("load_date",)
 #: Maximum characters of a partition value, and maximum bytes of the encoded `key=value`: the limit of file systems.

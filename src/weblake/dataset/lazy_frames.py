@@ -7,7 +7,7 @@ any other column is read: most bytes of a page table are text columns that filte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import polars as pl
@@ -27,15 +27,21 @@ FRAME_ROWS, FRAME_BYTES = 1024, 4 << 20
 _MATCHES = "*matches"
 
 
-def lazy_frame(storage: Storage, names: Sequence[str], schema: pa.Schema) -> pl.LazyFrame:
-    """Return the files as one LazyFrame with exactly this schema; columns that the files lack are path keys."""
-    source = partial(_frames, storage, tuple(names), schema)
+def lazy_frame(
+    storage: Storage, pick: Callable[[], Mapping[str, Sequence[int] | None]], schema: pa.Schema
+) -> pl.LazyFrame:
+    """Return files as one LazyFrame with exactly this schema; columns that the files lack are path keys.
+
+    `pick` is called at each collection of the frame; it returns the files, with the rows to read of each, or None for
+    all.
+    """
+    source = partial(_frames, storage, pick, schema)
     return register_io_source(source, schema=_frame(schema.empty_table()).schema)
 
 
 def _frames(
     storage: Storage,
-    names: Sequence[str],
+    pick: Callable[[], Mapping[str, Sequence[int] | None]],
     schema: pa.Schema,
     columns: list[str] | None,
     predicate: pl.Expr | None,
@@ -44,11 +50,13 @@ def _frames(
 ) -> Iterator[pl.DataFrame]:
     # In the order of the schema: the streaming engine of Polars 1.30 takes columns by place.
     wanted = schema if columns is None else pa.schema([field for field in schema if field.name in columns])
+    picked = pick()
+    names = list(picked)
     if predicate is not None and n_rows is None:
         names = [name for name in names if _possible(predicate, layout.keys_of(name))]
 
     def opened(name: str, source: Source) -> _File:
-        return _File(pq.ParquetFile(source), name, schema)
+        return _File(pq.ParquetFile(source), name, schema, picked[name])
 
     if predicate is not None and n_rows is None:
         yield from in_order(storage, names, lambda name, source: opened(name, source).matching(wanted, predicate))
@@ -89,14 +97,15 @@ def _gathered(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[p
 class _File:
     """One open Parquet file of a table."""
 
-    def __init__(self, file: pq.ParquetFile, name: str, schema: pa.Schema) -> None:
+    def __init__(self, file: pq.ParquetFile, name: str, schema: pa.Schema, picked: Sequence[int] | None) -> None:
         self._file = file
         self._name = name
         self._schema = schema
+        self._picked = picked
 
     def all(self, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
         """Yield all rows in record batches of at most `most` rows."""
-        return rows(self._file, self._name, schema, most)
+        return rows(self._file, self._name, schema, most, picked=self._picked)
 
     def matching(self, wanted: pa.Schema, predicate: pl.Expr) -> Iterator[pl.DataFrame]:
         """Yield the rows that match, per row group; other columns than the filter's are read only after a match."""
@@ -113,7 +122,8 @@ class _File:
     def _group(self, group: int, names: Iterable[str]) -> pl.DataFrame:
         schema = pa.schema([self._schema.field(name) for name in names])
         most = max(1, self._file.metadata.row_group(group).num_rows)
-        return _frame(pa.Table.from_batches(rows(self._file, self._name, schema, most, [group]), schema=schema))
+        found = rows(self._file, self._name, schema, most, [group], self._picked)
+        return _frame(pa.Table.from_batches(found, schema=schema))
 
 
 def _possible(predicate: pl.Expr, keys: Mapping[str, str]) -> bool:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import made_loads
 import polars as pl
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
+from versions_lab import BEGAN, land, page
 
 import weblake
-from weblake.arrow import arrays, pages, parquet, schemas
 from weblake.dataset import arrow_files, layout, newest
-from weblake.dataset.root import Dataset, open_dataset
+from weblake.dataset.root import open_dataset
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.receipt import LandedFile, Receipt
 
-BEGAN = datetime(2026, 11, 21, tzinfo=timezone.utc)
 COLUMNS = ["load_id", "position", "page_key", "status_code", "markdown", "load_date"]
 FORMS: dict[str, Callable[[weblake.Reading], list[dict[str, Any]]]] = {
     "batches": lambda reading: [row for batch in reading.to_batches(2) for row in batch.to_pylist()],
@@ -35,42 +32,6 @@ FORMS: dict[str, Callable[[weblake.Reading], list[dict[str, Any]]]] = {
     "lazy": lambda reading: reading.to_polars_lazy().collect().to_dicts(),
     "streamed": lambda reading: reading.to_polars_lazy().collect(engine="streaming").to_dicts(),
 }
-
-
-def page(
-    n: int, status: int | None = 200, text: str | None = "text", spelling: str = "http://a.test/"
-) -> dict[str, Any]:
-    return {"source_url": f"{spelling}{n}", "status_code": status, "markdown": text}
-
-
-def land(
-    dataset: Dataset,
-    load_id: str,
-    began: datetime,
-    rows: list[dict[str, Any]],
-    *,
-    landed: datetime | None = None,
-    version: int = 2,
-    replaces: tuple[str, ...] = (),
-    done: bool = True,
-) -> str:
-    """Write a load as a landing leaves it; of version 1, its file lacks the computed columns."""
-    name = layout.load_path("documents", None, began, load_id)
-    whole = [row | {"load_id": load_id, "position": n, "loaded_at": began} for n, row in enumerate(rows)]
-    batch = pages.with_computed(arrays.record_batch(schemas.DOCUMENTS, whole), pages.COMPUTED)
-    with dataset.storage.scratch() as scratch:
-        with parquet.ParquetFile(scratch / "x", schemas.DOCUMENTS, group_bytes=1200) as file:
-            file.write(batch)
-            written = file.close(b"{}")
-        if version == 1:
-            pq.write_table(pa.Table.from_batches([batch]).drop_columns(list(pages.COMPUTED)), scratch / "x")
-        assert dataset.storage.publish(written.path, name)
-    receipt = Receipt(load_id, "scrape", "j", "completed", True, files=(LandedFile(name, len(rows), written.bytes),))
-    dataset.ledger.record_intent(made_loads.intent(0, load_id=load_id, created_at=began.isoformat()))
-    if done:
-        at = (landed or began + timedelta(minutes=1)).isoformat()
-        dataset.ledger.record_done(load_id, receipt.to_dict(), retired=replaces, at=at)
-    return load_id
 
 
 def expected(loads: list[tuple[str, datetime, list[dict[str, Any]]]], *, successful: bool) -> set[tuple[Any, ...]]:

@@ -28,14 +28,12 @@ Moment: TypeAlias = tuple[datetime, str]
 #: A load id or a time: a datetime, or its text in ISO 8601. A time without a zone is in UTC.
 When: TypeAlias = str | datetime
 #: After every load id, for the moment of a time.
-_AFTER_IDS = "~"
+AFTER_IDS = "~"
 #: Bits of the number of a row within its file.
 _ROW_BITS = 32
 _BATCH_ROWS = 1 << 16
 #: Rows that are collected at least before the older versions among them are dropped.
 _MIN_ROWS = 1 << 20
-#: Statuses of an answer that a page is gone.
-GONE = (404, 410)
 _UNKNOWN = datetime.min.replace(tzinfo=timezone.utc)
 
 
@@ -86,7 +84,7 @@ class Landings:
             raise InvalidOption(
                 f"{when!r} is neither a load id nor a time.", hint="A time is ISO 8601, such as 2026-11-21T06:00:00Z."
             ) from None
-        return time if time.tzinfo else time.replace(tzinfo=timezone.utc), _AFTER_IDS
+        return time if time.tzinfo else time.replace(tzinfo=timezone.utc), AFTER_IDS
 
     def at(self, moment: Moment) -> set[str]:
         """Return the loads that had landed at a moment and were not replaced."""
@@ -101,6 +99,8 @@ class Landings:
 class Versions:
     """Collects rows of `documents` with `page_key`, `load_id` and `row`, and keeps the newest of each page."""
 
+    #: The columns of the rows beside these three.
+    columns: Sequence[str] = ()
     #: The pages to collect; None for all.
     among: pa.Array | None = None
     #: When each load began.
@@ -118,13 +118,15 @@ class Versions:
             if self._pending > max(_MIN_ROWS, self._kept):
                 self.newest()
 
-    def newest(self) -> pa.Table | None:
-        """Return the newest row of each page, in no particular order; None if there is none."""
-        if not self._tables:
-            return None
+    def merged(self, other: Versions) -> Versions:
+        """Return the versions of both."""
+        return Versions(self.columns, None, {**self.began, **other.began}, [self.newest(), other.newest()])
+
+    def newest(self) -> pa.Table:
+        """Return the newest row of each page, in no particular order."""
         import pyarrow.compute as pc
 
-        table = pa.concat_tables(self._tables)
+        table = pa.concat_tables([_schema(self.columns).empty_table(), *self._tables])
         if self.among is not None:
             table = table.filter(pc.is_in(table["page_key"], value_set=self.among))
         order = pa.array(sorted(self.began, key=lambda load_id: (self.began[load_id], load_id)), pa.string())
@@ -155,23 +157,33 @@ def collect(
     """
     import pyarrow.compute as pc
 
-    wanted = dict.fromkeys(["page_key", *columns])
-    schema = pa.schema([schemas.DOCUMENTS.field(name) for name in {**wanted, "status_code": None, "loaded_at": None}])
+    made_schema = _schema(columns)
+    read_names = dict.fromkeys(["page_key", *columns, "status_code", "loaded_at"])
+    schema = pa.schema([schemas.DOCUMENTS.field(name) for name in read_names])
 
     def read(name: str, source: prefetch.Source) -> Iterator[tuple[pa.Table, datetime]]:
         first = 0
         for batch in version_batches(pq.ParquetFile(source), name, schema):
             numbers = pa.py_buffer(array("q", range(first, first + batch.num_rows)))
             first += batch.num_rows
-            made = {each: batch.column(each) for each in wanted}
-            made["load_id"] = pa.repeat(pa.scalar(names[name]), batch.num_rows)
-            made["row"] = pa.Array.from_buffers(pa.int64(), batch.num_rows, [None, numbers])
+            row = pa.Array.from_buffers(pa.int64(), batch.num_rows, [None, numbers])
+            load_id = pa.repeat(pa.scalar(names[name]), batch.num_rows)
+            made = [batch.column("page_key"), load_id, row, *(batch.column(each) for each in columns)]
             kept = pc.is_valid(batch.column("page_key"))
             if counts is not None:
                 kept = pc.and_(kept, counts(batch.column("status_code")))
-            yield pa.table(made).filter(kept), batch.column("loaded_at")[0].as_py() or _UNKNOWN
+            yield (
+                pa.Table.from_arrays(made, schema=made_schema).filter(kept),
+                batch.column("loaded_at")[0].as_py() or _UNKNOWN,
+            )
 
     return prefetch.in_order(storage, list(names), read)
+
+
+def _schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the columns of versions: their page, load and number in its file, and columns of `documents`."""
+    own = [("page_key", pa.string()), ("load_id", pa.string()), ("row", pa.int64())]
+    return pa.schema([*own, *(schemas.DOCUMENTS.field(name) for name in columns)])
 
 
 def version_batches(file: pq.ParquetFile, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -197,7 +209,7 @@ def newest_rows(storage: Storage, names: Sequence[str], *, successful: bool) -> 
     for rows, began in collect(storage, files, counts=(lambda status: pc.less(status, 400)) if successful else None):
         versions.add(rows, began)
     newest = versions.newest()
-    if newest is None:
+    if not newest.num_rows:
         return {}
     newest = newest.sort_by([("load_id", "ascending"), ("row", "ascending")]).combine_chunks()
     numbers = array("q", memoryview(newest["row"].chunk(0).buffers()[1]).cast("q")[: newest.num_rows])

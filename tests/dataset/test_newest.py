@@ -21,7 +21,7 @@ from versions_lab import BEGAN, land, page
 import weblake
 from weblake.dataset import arrow_files, layout, newest
 from weblake.dataset.root import open_dataset
-from weblake.errors import InvalidOption, StorageRefused
+from weblake.errors import InvalidOption
 
 COLUMNS = ["load_id", "position", "page_key", "status_code", "markdown", "load_date"]
 FORMS: dict[str, Callable[[weblake.Reading], list[dict[str, Any]]]] = {
@@ -103,10 +103,9 @@ def test_a_moment_is_a_load_or_a_time_and_counts_what_had_landed(tmp_path: Path)
     assert texts(reading.latest("2026-11-21T10:00:00Z")) == texts(reading.latest(late)) == ["first", "late", "third"]
     assert texts(reading.latest(datetime(2026, 11, 20))) == []
     assert texts(reading.latest()) == ["first", "late", "unfinished"]
-    with pytest.raises(InvalidOption, match="neither a load id nor a time"):
-        reading.latest("yesterday").to_table()
-    with pytest.raises(StorageRefused, match="has not landed here"):
-        reading.latest("f" * 16).to_table()
+    for when in ("yesterday", "f" * 16):
+        with pytest.raises(InvalidOption, match="neither a load that has landed here nor a time"):
+            reading.latest(when).to_table()
     with pytest.raises(InvalidOption, match="no versions of pages"):
         weblake.read(tmp_path, "page_errors").latest()
     with pytest.raises(InvalidOption, match="to_polars_lazy"):

@@ -15,6 +15,7 @@ from weblake.dataset import arrow_files, layout, ledger_listing
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.newest import AFTER_IDS, Landings, Moment, Versions, When, collect, version_batches
 from weblake.dataset.reading import Reading
+from weblake.dataset.root import Dataset
 from weblake.errors import InvalidOption
 from weblake.storage import RootPath, Storage, open_storage
 
@@ -106,17 +107,23 @@ def changes(
         storage_options: Options for the file system of a URL, as fsspec takes them.
 
     Raises:
-        InvalidOption: A moment is neither a load id nor a time, or `until` is before `since`.
-        StorageRefused: A load has not landed in this root, or a file or a record cannot be read.
+        InvalidOption: A moment is neither a landed load nor a time, or `until` is before `since`.
+        StorageRefused: A file or a record cannot be read.
     """
     storage = open_storage(root, storage_options=storage_options)
     return _changes(storage, since, until)
 
 
-def changes_of_load(root: RootPath, load_id: str, *, storage_options: Mapping[str, object] | None = None) -> Changes:
-    """Return what a landed load has changed: between the moment just before its landing and its landing."""
-    storage = open_storage(root, storage_options=storage_options)
-    return _changes(storage, load_id, load_id, of_load=True)
+def counts_of_load(dataset: Dataset, load_id: str) -> dict[str, int]:
+    """Return how many pages a landed load has changed, by kind; the small columns of all files are read.
+
+    The moments that are compared are just before its landing and its landing.
+
+    Raises:
+        InvalidOption: The load has not landed.
+        StorageRefused: A file or a record cannot be read.
+    """
+    return _changes(dataset.storage, load_id, load_id, of_load=True).counts()
 
 
 def _changes(storage: Storage, since: When | None, until: When | None, *, of_load: bool = False) -> Changes:

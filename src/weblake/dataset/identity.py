@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from weblake.errors import InvalidOption
 
-LOAD_ID = re.compile(r"[0-9a-f]{16}")
+_LOAD_ID = re.compile(r"[0-9a-f]{16}")
 
 
 def load_id_of(*parts: object) -> str:
@@ -42,7 +42,7 @@ def checked_load_id(load_id: str) -> str:
     Raises:
         InvalidOption: It is not 16 lower-case hexadecimal digits. Load ids become part of file names.
     """
-    if not LOAD_ID.fullmatch(load_id):
+    if not _LOAD_ID.fullmatch(load_id):
         raise InvalidOption(f"{load_id[:40]!r} is not a load id.", hint="A load id has 16 hexadecimal digits.")
     return load_id
 

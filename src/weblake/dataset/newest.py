@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 from weblake.arrow import schemas
 from weblake.dataset import arrow_files, layout, ledger_listing, prefetch
-from weblake.dataset.identity import LOAD_ID
 from weblake.dataset.ledger import Ledger
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import Storage
@@ -71,18 +70,16 @@ class Landings:
         """Return the moment at which a load had landed, or the moment of a time.
 
         Raises:
-            InvalidOption: The text is neither a load id nor a time.
-            StorageRefused: The load has not landed in this root.
+            InvalidOption: The text is neither a time nor the id of a load that has landed.
         """
-        if isinstance(when, str) and LOAD_ID.fullmatch(when):
-            if when not in self.landed:
-                raise StorageRefused(f"Load {when} has not landed here.", hint="`weblake loads` lists the loads.")
+        if isinstance(when, str) and when in self.landed:
             return self.landed[when]
         try:
             time = datetime.fromisoformat(when) if isinstance(when, str) else when
         except ValueError:
             raise InvalidOption(
-                f"{when!r} is neither a load id nor a time.", hint="A time is ISO 8601, such as 2026-11-21T06:00:00Z."
+                f"{str(when)[:40]!r} is neither a load that has landed here nor a time.",
+                hint="`weblake loads` lists the loads. A time is ISO 8601, such as 2026-11-21T06:00:00Z.",
             ) from None
         return time if time.tzinfo else time.replace(tzinfo=timezone.utc), AFTER_IDS
 

@@ -60,7 +60,7 @@ rows = st.dictionaries(
 events = st.lists(
     st.tuples(st.integers(0, 6), rows, st.sampled_from([1, 2]), st.none() | st.integers(0, 2), st.booleans()),
     min_size=1,
-    max_size=7,
+    max_size=6,
 )
 
 
@@ -72,11 +72,12 @@ def replace(dataset: Dataset, old: str, new: str) -> None:
 
 
 @given(events)
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 def test_a_program_that_keeps_the_cursor_gets_every_change_once(made: list[tuple[Any, ...]]) -> None:
     """Loads land in another order than they began, and are replaced, also those of the cursor."""
     with tempfile.TemporaryDirectory() as root:
         dataset, cursor, known = open_dataset(root), None, State()
+        dataset.layout.claim("documents", ("load_date",))
         loads: dict[str, tuple[datetime, dict[int, tuple[int, str]]]] = {}
         for n, (hour, found, version, replaced, look) in enumerate(made):
             old = [*loads][-1 - replaced] if replaced is not None and replaced < len(loads) else None
@@ -151,13 +152,21 @@ def test_a_replacement_by_a_clear_tells_what_differs_from_the_replaced_load(tmp_
         assert seen.counts() == {"new": 2, "changed": 0, "gone": 0}
         lab.web.statuses.clear()
         new = lab.land(CLEAR).receipt.load_id
-        (versions,) = (lab.root / layout.REPLACED).iterdir()
-        assert versions.name == f"{old}.parquet"
+        versions = lab.root / layout.REPLACED / f"{old}.parquet"
+        assert versions.exists()
         if not kept:
             versions.unlink()
         found = weblake.changes(lab.root, seen.cursor)
         assert lab.visible == [new]
         assert kinds(found) == [("new", f"pages.test/{n}") for n in ([1] if kept else [0, 1, 2])]
+
+
+def test_a_replacement_keeps_nothing_where_nobody_has_asked_for_changes(tmp_path: Path) -> None:
+    with task_lab(tmp_path) as lab:
+        lab.land(RETRY)
+        lab.land(CLEAR)
+        assert not (lab.root / layout.REPLACED).exists()
+        assert weblake.changes(lab.root).counts()["new"] == 3
 
 
 def test_the_command_lists_changes_and_the_cursor(tmp_path: Path) -> None:

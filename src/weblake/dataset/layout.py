@@ -37,8 +37,8 @@ DELTA = "delta"
 #: Entries of the service's activity list that a run has read and that are not yet merged into a day's file.
 PENDING_ACTIVITY = "_weblake/activity"
 
-#: Of each replaced load, which version of which page it had (dataset/changes.py).
-REPLACED = "_weblake/replaced"
+#: Which version of which page each replaced load had, and the note that somebody asks for that (dataset/changes.py).
+REPLACED, CURSORS = "_weblake/replaced", "_weblake/replaced/cursors.json"
 
 #: The partition keys of the load tables by default.
 DEFAULT_KEYS = ("load_date",)

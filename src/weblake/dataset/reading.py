@@ -102,7 +102,7 @@ class Reading:
         (`loaded_at`, then `load_id`); of several rows of one load, the one with the highest `position`. Selected
         columns, loads and path keys stay: the newest version is looked for among the rows that they leave. Replaced
         loads do not count. A first pass reads the columns page_key, status_code and loaded_at of all files; memory
-        holds about 200 bytes for each page.
+        holds about 400 bytes for each page.
 
         Args:
             as_of: Only loads that had landed at this time, or up to and with the load with this id. Loads that were

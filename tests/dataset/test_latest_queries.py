@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pytest
 from catalogue import REPOSITORY
 from deltalake import DeltaTable, QueryBuilder
+from own_environment import environment
 from pyiceberg.catalog import load_catalog
 from versions_lab import BEGAN, land, page
 
@@ -95,3 +98,14 @@ QUERIES: dict[str, Callable[[Lake], pa.Table]] = {
 def test_a_query_finds_the_newest_versions(lake: Lake, query: str) -> None:
     assert len(lake.newest) == 4
     assert keys(QUERIES[query](lake)) == lake.newest
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_spark_finds_the_newest_versions(lake: Lake, tmp_path: Path) -> None:
+    """In an environment of its own, with a Java runtime, as the other engines that weblake does not use."""
+    python = environment(tmp_path / "env", ["-r", str(REPOSITORY / "tests/tables/engines.txt")])
+    command = [str(python), str(REPOSITORY / "tests/labs/latest_in_spark.py"), str(lake.root), QUERY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert [tuple(row) for row in json.loads(done.stdout.splitlines()[-1])] == lake.newest

@@ -77,6 +77,7 @@ from weblake.loads.load_request import LoadRequest as LoadRequest
 from weblake.loads.load_request import Naming as Naming
 from weblake.loads.load_request import Task as Task
 from weblake.loads.load_request import Terms as Terms
+from weblake.loads.load_request import refresh_window as refresh_window
 from weblake.loads.urls.lists import read_urls as read_urls
 from weblake.loads.urls.shards import UrlShard as UrlShard
 from weblake.loads.urls.shards import read_shard as read_shard
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from weblake.dataset.landed_loads import LoadState as LoadState
     from weblake.loads.completeness import record_stopped as record_stopped
     from weblake.loads.generations import place as place
+    from weblake.loads.generations import place_refresh as place_refresh
     from weblake.loads.generations import record_returned as record_returned
     from weblake.loads.generations import recorded_request as recorded_request
     from weblake.loads.intents import StartedLoad as StartedLoad
@@ -122,6 +124,7 @@ _LAZY = {
     "land_report": "loads.usage",
     "open_loads_of_task": "loads.orphans",
     "place": "loads.generations",
+    "place_refresh": "loads.generations",
     "record_returned": "loads.generations",
     "record_stopped": "loads.completeness",
     "recorded_request": "loads.generations",

@@ -160,13 +160,15 @@ def show_long_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[
 
 def show_receipt(receipt: Receipt, root: str) -> None:
     """Write the account of a load as a table, followed by its files."""
-    rows = [(name.replace("_", " "), f"{getattr(receipt, name):,}") for name in COUNTS]
+    counts = ("requested", "fresh", *COUNTS) if receipt.fresh else COUNTS
+    rows = [(name.replace("_", " "), f"{getattr(receipt, name):,}") for name in counts]
     rows.append(("complete", "yes" if receipt.complete else "no"))
     if receipt.limit_reached:
         rows.append(("limit reached", "yes: the site may have more pages"))
     if receipt.credits_used is not None:
         rows.append(("credits used", f"{receipt.credits_used:g}"))
-    show_table(f"Load {receipt.load_id} ({receipt.kind}, job {receipt.job_id})", ("", ""), rows)
+    job = "nothing due" if receipt.nothing_due else f"job {receipt.job_id}"
+    show_table(f"Load {receipt.load_id} ({receipt.kind}, {job})", ("", ""), rows)
     for file in receipt.files:
         path = escape(sanitize(f"{root.rstrip('/')}/{file.path}"))
         out.print(f"{path}  [dim]{file.rows:,} rows, {file.bytes:,} bytes[/dim]", markup=True)

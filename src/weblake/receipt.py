@@ -21,7 +21,10 @@ class LandedFile:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The account of one load: submitted = stored + failed + robots_blocked + rejected + missing + duplicates."""
+    """The account of one load: submitted = stored + failed + robots_blocked + rejected + missing + duplicates.
+
+    requested = fresh + submitted.
+    """
 
     load_id: str
     kind: str
@@ -30,6 +33,8 @@ class Receipt:
     status: str = ""
     #: Whether the job completed and every submitted URL has a document or an error row with a reason.
     complete: bool = False
+    #: URLs that were not sent because a page of them is fresh (`refresh_after`).
+    fresh: int = 0
     submitted: int = 0
     stored: int = 0
     failed: int = 0
@@ -44,13 +49,23 @@ class Receipt:
     files: tuple[LandedFile, ...] = field(default=())
 
     @property
+    def requested(self) -> int:
+        """URLs of the list: those that were sent, and those that are fresh."""
+        return self.fresh + self.submitted
+
+    @property
+    def nothing_due(self) -> bool:
+        """Whether all URLs of the list were fresh: nothing was started, and the load has no record."""
+        return self.fresh > 0 and not self.submitted
+
+    @property
     def has_page_errors(self) -> bool:
         """Whether pages without a document are rows of `page_errors`."""
         return self.failed + self.robots_blocked + self.rejected + self.missing > 0
 
     def to_dict(self, *, files: bool = True) -> dict[str, object]:
         """Return the receipt as a JSON-ready dict; a Parquet footer contains it without `files`."""
-        out = asdict(self)
+        out = asdict(self) | {"requested": self.requested}
         out["files"] = [asdict(file) for file in self.files]
         if not files:
             del out["files"]

@@ -78,11 +78,20 @@ def batch(
         typer.Option(
             "--urls",
             metavar="FILE",
-            help="File of URLs: text with one URL per line (# starts a comment), CSV or Parquet.",
+            help="File of URLs: text with one URL per line (# starts a comment), CSV or Parquet; - is standard input.",
         ),
     ] = None,
     column: Annotated[
         str | None, typer.Option("--column", help="Column of the CSV or Parquet file that contains the URLs.")
+    ] = None,
+    refresh_after: Annotated[
+        str | None,
+        typer.Option(
+            "--refresh-after",
+            metavar="AGE",
+            help="Only scrape URLs of which no successful page has landed within this time: 7d, 12h, 90m, or never. "
+            "Each call is a new load then, if a URL is due, and replaces none.",
+        ),
     ] = None,
     detach: Detach = False,
     as_json: Json = False,
@@ -94,13 +103,15 @@ def batch(
         raise InvalidOption("Give either URLs or --urls FILE.")
     if column is not None and urls_file is None:
         raise InvalidOption("--column names a column of a file of URLs, and there is none.", hint="Give --urls FILE.")
-    name, given = naming.naming(), pages.keyword_arguments()
+    name, given = replace(naming.naming(), refresh_after=refresh_after), pages.keyword_arguments()
     source = None if urls_file is None else list_sources.source_of(urls_file, column, name, given)
     sent = None
-    if source is not None:
+    if source is not None and refresh_after is None:
         sent = list_sources.pending_list(open_dataset(to), source, allow_partial=terms.allow_partial)
     listed = urls or _urls_of(str(urls_file), column, sent)
     request = replace(load_request.batch(listed, name, **given), source=source)
+    if source is not None and refresh_after is not None:  # the file names the loads, whatever its list is by now
+        request = replace(request, source=None, family=load_request.refresh_family(source))
     _land(request, to, terms.terms(), service, detach=detach, as_json=as_json)
 
 
@@ -182,7 +193,7 @@ def loads(
     if as_json:
         output.show_json_of_many("loads", (row.to_dict() for row in rows), lambda: {"unreadable": unreadable})
     else:
-        columns = ("load", "kind", "stored", "failed", "missing", "landed (UTC)", "")
+        columns = ("load", "kind", "fresh", "stored", "failed", "missing", "landed (UTC)", "")
         output.show_long_table(f"Loads in {root}", columns, map(_row_cells, rows), whole="load")
     for each in unreadable[:MAX_NAMED]:
         output.note(f"weblake: {escape(unreadable_text(each['load_id'], each['why']))}")
@@ -225,6 +236,7 @@ def _row_cells(row: HistoryEntry) -> tuple[object, ...]:
     return (
         row.receipt.load_id,
         row.receipt.kind.removesuffix("_scrape"),
+        row.receipt.fresh,
         row.receipt.stored,
         row.receipt.failed,
         row.receipt.missing,
@@ -245,7 +257,7 @@ def _land(
 ) -> None:
     dataset = dataset_to_land_in(to)
     with service.connect() as client:
-        request = _confirm(client, dataset, request, yes=yes)
+        request = _confirm(client, dataset, orchestration.place_refresh(client, dataset, request, terms), yes=yes)
         if detach:
             _detach(client, dataset, request, terms, as_json)
             return

@@ -52,6 +52,9 @@ class Intent(Record, frozen=True, kw_only=True):
     first_target: str | None = None
     #: The digest of the list of URLs to be sent; a later run of the load may send another list.
     urls: str | None = None
+    #: URLs of the caller's list that are not in `urls` because a page of them is fresh. None if that was not asked;
+    #: otherwise no run of the load sends another list than `urls`.
+    fresh: int | None = None
     #: Path keys and values in their order; None for the default, `load_date`.
     partition: dict[str, str] | None = None
     slot: str | None = None

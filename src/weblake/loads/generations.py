@@ -23,8 +23,10 @@ refused file is kept is published from that file if `allow_partial` is set.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset import landed_loads, layout, root
@@ -32,7 +34,7 @@ from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset
 from weblake.errors import AskPerson, JobGone, Remedy
 from weblake.jobs.polling import JobRef, get_status, over_budget
-from weblake.loads import intents, starts
+from weblake.loads import due_urls, intents, starts
 from weblake.loads.completeness import stopped_at
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, Task, Terms
@@ -57,7 +59,18 @@ def place(
         return replace(request, slot=task.slot(0, request.partition))
     if generation is None:
         generation = choose(client, dataset, task, terms)
-    return place_generation(request, task, generation)
+    return due_urls.with_due_urls(client, dataset, place_generation(request, task, generation))
+
+
+def place_refresh(client: FlowRunner, dataset: Dataset, request: LoadRequest, terms: Terms) -> LoadRequest:
+    """Return a request with `refresh_after` as the load of its family to land now; any other one as it is.
+
+    This is the load that was begun before and has not landed, or a new one of the URLs that are due. Raises as `place`.
+    """
+    if request.family is None:
+        return request
+    generation = choose(client, dataset, request.family, terms)
+    return due_urls.with_due_urls(client, dataset, replace(request, load_id=request.family.load_id(generation)))
 
 
 def place_generation(request: LoadRequest, task: Task, generation: int) -> LoadRequest:
@@ -88,12 +101,19 @@ def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> in
         AskPerson: The job of the newest generation runs at a service other than the client's.
         WeblakeError: The ledger cannot be read, or the service did not respond.
     """
-    newest: Intent | None = None
-    generation = 0
-    while (found := dataset.ledger.intent(task.load_id(generation))) is not None:
-        newest, generation = found, generation + 1
-    if newest is None:
+
+    @cache
+    def intent(generation: int) -> Intent | None:
+        return dataset.ledger.intent(task.load_id(generation))
+
+    if intent(0) is None:
         return 0
+    end = 1
+    while intent(end) is not None:  # a list that is refreshed each night has hundreds of generations
+        end *= 2
+    generation = bisect_left(range(end), 1, end // 2 + 1, end, key=lambda number: int(intent(number) is None))
+    newest = intent(generation - 1)
+    assert newest is not None
     again = newest.occasion != task.occasion
     return generation if _is_over(client, dataset, newest, task, terms, again=again) else generation - 1
 
@@ -156,5 +176,5 @@ def record_returned(dataset: Dataset, request: LoadRequest) -> None:
     Raises:
         StorageRefused: The record cannot be written.
     """
-    if request.slot is not None and request.slot.occasion is not None:
+    if request.slot is not None and request.slot.occasion is not None and not request.nothing_due:
         dataset.ledger.record_returned(request.load_id, request.slot.occasion)

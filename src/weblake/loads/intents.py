@@ -44,7 +44,7 @@ def start_load(
         WeblakeError: The service refused the start, or it is unknown whether the job was started.
     """
     try:
-        intent, is_new = _find_or_record_intent(client, dataset, request, max_credits, until)
+        intent, is_new, request = _find_or_record_intent(client, dataset, request, max_credits, until)
         ledger = dataset.ledger
         if request.start is None:
             assert request.job_id is not None
@@ -79,9 +79,14 @@ def _find_or_record_intent(
     request: LoadRequest,
     max_credits: float | None,
     until: float | None,
-) -> tuple[Intent, bool]:
-    """Return the intent of a load, and whether this call has recorded it; check the cost of a start that is to come."""
+) -> tuple[Intent, bool, LoadRequest]:
+    """Return the intent of a load, whether this call has recorded it, and the request as it is sent.
+
+    The cost of a start that is to come is checked.
+    """
     ledger = dataset.ledger
+    intent = ledger.intent(request.load_id)
+    request = _as_chosen(dataset, request, intent)
     if max_credits is not None:
         last = ledger.last_start(request.load_id)
         if last is None or last.void:  # a started job is already paid for, so the limit does not apply
@@ -90,14 +95,24 @@ def _find_or_record_intent(
     if possible is not None:
         text = f"{possible} Give a `limit`, or `max_credits`."
         client.retry.observe(events.LoadMessage(load_id=request.load_id, text=text))
-    intent = ledger.intent(request.load_id)
     if intent is not None:
-        return intent, False
+        return intent, False, request
     dataset.preflight(request.partition, request.load_id)
     preflight = client.run(starts.check_service(client.retry, until)) if request.start is not None else None
     ours = new_intent(request, client.service, preflight)
+    if request.fresh is not None:  # what is due is chosen once: later runs send this list
+        sent_lists.keep(dataset.storage, request.load_id, request.submitted or ())
     intent = ledger.record_intent(ours)
-    return intent, intent.writer == ours.writer
+    return intent, intent.writer == ours.writer, _as_chosen(dataset, request, intent)
+
+
+def _as_chosen(dataset: Dataset, request: LoadRequest, intent: Intent | None) -> LoadRequest:
+    """Return the request with the list of URLs that were due when the intent was recorded, if that was asked."""
+    if intent is None or intent.fresh is None or request.with_urls is None or intent.urls is None:
+        return request
+    if intent.urls == sent_lists.digest_of_request(request):
+        return request
+    return request.sending(sent_lists.read(dataset.storage, request.load_id, intent.urls))
 
 
 def find_possible_cost(client: FlowRunner, dataset: Dataset, request: LoadRequest) -> str | None:
@@ -171,6 +186,7 @@ def new_intent(request: LoadRequest, service: str, preflight: starts.Preflight |
         submitted=len(request.submitted) if request.submitted is not None else None,
         first_target=request.first_target,
         urls=sent_lists.digest_of_request(request),
+        fresh=request.fresh,
         partition=dict(request.partition) if request.partition is not None else None,
         slot=slot.name if slot else None,
         slot_has_partition=slot.has_partition if slot else False,

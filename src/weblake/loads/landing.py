@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from datetime import timedelta
 from typing import Unpack
 
 from weblake.api.options import BatchScrapeOptions, CrawlOptions
 from weblake.client import Client
 from weblake.dataset.root import open_dataset
-from weblake.loads import load, load_request
+from weblake.loads import generations, load, load_request
 from weblake.loads.load_request import LoadRequest, Naming, Terms
 from weblake.receipt import Receipt
 from weblake.storage import RootPath
@@ -54,6 +56,7 @@ def land_batch(
     key: str | None = None,
     new: bool = False,
     partition: Mapping[str, str] | None = None,
+    refresh_after: timedelta | str | None = None,
     **options: Unpack[BatchScrapeOptions],
 ) -> Receipt:
     """Scrape these URLs as one job, land it, and return its receipt; raises as `land` does.
@@ -61,8 +64,13 @@ def land_batch(
     The same request to the same root is the same load and is paid once. With another `key`, or with `new`, it is a new
     load. With `partition`, it replaces the earlier load of the same `key`, or without a key of the same request, that
     has the same values; otherwise its rows are added.
+
+    With `refresh_after`, a duration such as `timedelta(days=7)` or `"7d"`, only the URLs that are due are sent: those
+    of which no page with a status below 400 is in `to` whose load began within that time (`"never"`: at any time). Each
+    call is a new load then, after the one before has landed, and replaces none. The receipt counts `requested = fresh +
+    submitted`. With nothing due nothing is started, and the receipt is complete without a job (docs/incremental.md).
     """
-    return _land(load_request.batch(urls, Naming(key, new, partition), **options), to, client, terms)
+    return _land(load_request.batch(urls, Naming(key, new, partition, refresh_after), **options), to, client, terms)
 
 
 def land_crawl(
@@ -83,7 +91,6 @@ def land_crawl(
 
 def _land(request: LoadRequest, to: RootPath, client: Client | None, terms: Terms | None) -> Receipt:
     dataset = open_dataset(to)
-    if client is not None:
-        return load.land(client, dataset, request, terms).receipt
-    with Client() as own:
-        return load.land(own, dataset, request, terms).receipt
+    with nullcontext(client) if client is not None else Client() as used:
+        request = generations.place_refresh(used, dataset, request, terms or Terms())
+        return load.land(used, dataset, request, terms).receipt

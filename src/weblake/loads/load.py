@@ -154,10 +154,15 @@ def _end_event(
 def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedLoad | None:
     """Return a landed load, or publish and return a refused one if the terms now allow it; None if neither exists.
 
+    A request of which no URL is due has landed.
+
     Raises:
         LoadIncomplete: The load has landed, and all of its pages failed.
         StorageRefused: The load has landed, and a file of it is gone, although no later load has replaced it.
     """
+    if request.nothing_due:
+        receipt = Receipt(request.load_id, request.kind, status="completed", complete=True, credits_used=0.0)
+        return LandedLoad(replace(receipt, fresh=request.fresh or 0))
     job = None if request.job_id is None else (request.kind, request.job_id)
     earlier = recovery.recover(dataset, request.load_id, job)
     if earlier is None and terms.allow_partial:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, Unpack
@@ -26,6 +29,10 @@ from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply, Reme
 
 Endpoint = Literal["batch_scrape", "crawl", "scrape"]
 Kind = Endpoint | Literal["parse"]
+
+#: `refresh_after` of a page that is never bought again.
+NEVER = timedelta.max
+_WINDOW, _UNITS = re.compile(r"(\d+(?:\.\d+)?)([dhms])"), {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 #: Default page limit of a crawl in the service's contract.
 CRAWL_LIMIT = 10_000
@@ -122,6 +129,12 @@ class LoadRequest:
     new_key: str | None = None
     #: Builds the same request for another list of URLs; None if the request has no list.
     with_urls: Callable[[Sequence[str]], LoadRequest] | None = None
+    #: Only URLs of which no page landed within this time are sent (due_urls.py); None: all.
+    refresh_after: timedelta | None = None
+    #: Names the loads of a request with `refresh_after`, which are numbered as those of a task; None for a task's load.
+    family: Task | None = None
+    #: How many URLs of the list are not sent because they are fresh; None if that was not asked.
+    fresh: int | None = None
     #: Pages that the start certainly pays for, and the known price of one page in credits.
     pages: int = 0
     price: float = 0.0
@@ -134,6 +147,17 @@ class LoadRequest:
     def endpoint(self) -> Endpoint | None:
         """The name of this kind of job in the activity list; None for `parse`, which is not listed."""
         return None if self.kind == "parse" else self.kind
+
+    @property
+    def nothing_due(self) -> bool:
+        """Whether all URLs of the list are fresh, so that no job is started."""
+        return bool(self.fresh) and not self.submitted
+
+    def sending(self, urls: Sequence[str]) -> LoadRequest:
+        """Return the request of the same load for another list of URLs."""
+        assert self.with_urls is not None
+        same = ("load_id", "slot", "source", "family", "fresh")
+        return dataclasses.replace(self.with_urls(urls), **{name: getattr(self, name) for name in same})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +206,13 @@ class Naming:
     new: bool = False
     #: Path keys of the dataset, in order; None for `load_date`.
     partition: Mapping[str, str] | None = None
+    #: For a list of URLs: as `refresh_window` takes it. Each call with URLs that are due is a new load then.
+    refresh_after: timedelta | str | None = None
     #: The random key of a new load, in place of `key`. A later run that is given it as `key` continues the load.
     new_key: str | None = field(default=None, init=False, compare=False)
 
     def __post_init__(self) -> None:
+        refresh_window(self.refresh_after)
         if self.new:
             object.__setattr__(self, "new_key", new_load_key())
 
@@ -216,6 +243,35 @@ class Naming:
             return None
         whole = (self.key,) if self.key is not None and kind in JOB_KINDS else (self.key, kind, body)
         return Slot(load_id_of("slot", "request", *whole, list(self.partition.items())), has_partition=True)
+
+
+def refresh_window(given: timedelta | str | None) -> timedelta | None:
+    """Return how old a page may be that is not bought again; NEVER for any age, None if all pages are bought.
+
+    Args:
+        given: A duration above zero, or its text: a number of days, hours, minutes or seconds, such as `7d`, `12h`,
+            `90m` or `30s`; or `never`.
+
+    Raises:
+        InvalidOption: It is anything else.
+    """
+    if given is None:
+        return None
+    if given == "never":
+        return NEVER
+    if isinstance(given, str) and (parts := _WINDOW.fullmatch(given.strip())):
+        with suppress(OverflowError):
+            given = timedelta(seconds=float(parts[1]) * _UNITS[parts[2]])
+    if not isinstance(given, timedelta) or given <= timedelta(0):
+        raise InvalidOption(
+            f"refresh_after is {given!r}.", hint="Give a duration above zero, such as 7d, 12h or 90m, or `never`."
+        )
+    return given
+
+
+def refresh_family(name: str) -> Task:
+    """Return what names the loads of one request with `refresh_after`: after one that has landed comes the next."""
+    return Task(("refresh", name), run="", occasion="")
 
 
 def per_page(options: Mapping[str, object]) -> float:
@@ -261,8 +317,12 @@ def batch(urls: Sequence[str], naming: Naming, **options: Unpack[BatchScrapeOpti
     sent = list(dict.fromkeys(urls)) if all(isinstance(url, str) for url in urls) else list(urls)
     probe = operations.start_batch_scrape(sent, **options)
     body = response_json.loads(probe.request.body or b"{}")
+    named, window = naming.request("batch_scrape", body), refresh_window(naming.refresh_after)
+    if window is not None:  # loads of what is due complement each other, and replace none
+        family = refresh_family(named.load_id)
+        named = dataclasses.replace(named, slot=None, refresh_after=window, family=family)
     return dataclasses.replace(
-        naming.request("batch_scrape", body),
+        named,
         start=lambda key: operations.start_batch_scrape(sent, idempotency_key=key, **options),
         submitted=urls,
         with_urls=lambda others: batch(others, naming, **options),

@@ -102,7 +102,7 @@ def list_of_job(
         if job.request_sha256 != request.request_sha:
             observe(LoadMessage(text=f"Load {request.load_id}: the request {CHANGED}."))
         return urls
-    if urls is not None:
+    if urls is not None and intent.fresh is None:
         observe(LoadMessage(text=f"Load {request.load_id}: the list {CHANGED}."))
     try:
         return read(dataset.storage, job.load_id, job.urls)

@@ -141,6 +141,7 @@ class _Rows:
             job_id=self._job.job_id,
             status=str(head.get("status")).lower()[:40],
             complete=account.complete and str(head.get("status")).lower() == "completed",
+            fresh=self._intent.fresh or 0,
             submitted=account.submitted,
             stored=account.stored,
             failed=account.failed,

@@ -36,9 +36,10 @@ def with_due_urls(client: FlowRunner, dataset: Dataset, request: LoadRequest) ->
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from weblake.arrow import arrays
     from weblake.dataset import freshness
 
-    keys = pa.array(map(page_key, request.submitted), pa.string())
+    keys = arrays.column(pa.string(), [page_key(url) for url in request.submitted])
     since = None if window == NEVER else datetime.now(timezone.utc) - window
     replaced = dataset.slots.members(slot.name, slot.run, has_partition=slot.has_partition) if slot else ()
     stale = freshness.without_fresh(dataset, keys.unique(), since, without=replaced)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from os import PathLike
 from pathlib import Path
@@ -150,10 +150,15 @@ class BatchScrapeRequest(LandingRequest):
             mapping, each partition takes the value of its own key.
         column: The column of a table or of a CSV or Parquet file; `url` by default.
         options: Scrape options of the contract in snake_case, such as `{"formats": ["markdown", "links"]}`.
+        refresh_after: Sends only URLs that are due: those of which no page with a status below 400 is in the dataset
+            whose load began within this time: a timedelta, or a text such as `7d`, `12h` or `never`. Loads that this
+            one will replace do not count: those of the same run and partition of the asset. With nothing due nothing
+            is started, and the materialization has 0 rows. Default: all URLs are sent.
     """
 
     urls: object
     column: str | None = None
+    refresh_after: timedelta | str | None = None
     options: BatchScrapeOptions = field(default_factory=lambda: cast("BatchScrapeOptions", {}))
 
     def __post_init__(self) -> None:
@@ -178,7 +183,8 @@ class BatchScrapeRequest(LandingRequest):
         urls = urls_of(given, self.column)
         if not isinstance(given, list | tuple):
             urls = [filled(url, part) for url in urls]
-        return orchestration.batch_request(urls, self.naming(part), **_options(self.options, part))
+        naming = replace(self.naming(part), refresh_after=self.refresh_after)
+        return orchestration.batch_request(urls, naming, **_options(self.options, part))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -313,6 +319,7 @@ def code_version_of(request: Request) -> str:
     """
     terms = LandingRequest.__dataclass_fields__ if isinstance(request, LandingRequest) else {}
     body = {each.name: getattr(request, each.name) for each in fields(request) if each.name not in terms}
+    body.pop("refresh_after", None)
     urls = body.get("urls")
     if isinstance(urls, dg.AssetKey) or not isinstance(urls, str | list | tuple):
         body.pop("urls", None)
@@ -358,6 +365,7 @@ def check(request: object) -> None:
     elif isinstance(request, ScrapeRequest):
         _check_options(contract.ScrapeRequest, request.options, url=_url(request.url))
     elif isinstance(request, BatchScrapeRequest):
+        orchestration.refresh_window(request.refresh_after)
         urls = [_ANY_URL]
         if isinstance(request.urls, list | tuple) and not isinstance(request.urls, dg.AssetKey):
             urls = urls_of([_ANY_URL if _is_unknown_yet(url) else url for url in request.urls])

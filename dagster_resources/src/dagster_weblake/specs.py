@@ -178,8 +178,13 @@ def job_of(request: Request) -> CrawlRequest | BatchScrapeRequest:
     """Return the request, if it is for a job.
 
     Raises:
-        InvalidOption: It is not, so that a sensor has nothing to wait for.
+        InvalidOption: It is not, or may start none, so that a sensor has nothing to wait for.
     """
+    if isinstance(request, BatchScrapeRequest) and request.refresh_after is not None:
+        raise InvalidOption(
+            "wait='sensor' is for jobs, and with refresh_after there is none if no URL is due.",
+            hint="Leave wait='step'.",
+        )
     if not isinstance(request, CrawlRequest | BatchScrapeRequest):
         raise InvalidOption(
             f"wait='sensor' is for jobs, and a {type(request).__name__} starts none.", hint="Leave wait='step'."

@@ -173,13 +173,15 @@ class Step:
             partitioned=part.key is not None,
             job_url=self.job_url(landing.receipt),
             totals=totals if landing.landed_at is None else None,
-            changes=self._changes(part, landing.receipt.load_id) if self.request.report_changes else None,
+            changes=self._changes(part, landing.receipt) if self.request.report_changes else None,
         )
 
-    def _changes(self, part: Part, load_id: str) -> Mapping[str, int]:
+    def _changes(self, part: Part, receipt: Receipt) -> Mapping[str, int]:
         """Return how many pages a landed load has changed, by kind."""
+        if receipt.nothing_due:
+            return {}
         try:
-            return orchestration.counts_of_load(self.dataset, load_id)
+            return orchestration.counts_of_load(self.dataset, receipt.load_id)
         except WeblakeError as error:  # what was landed is safe
             self.context.log.warning(f"{part}No changes are reported: {error} `weblake changes` shows them later.")
             return {}

@@ -40,18 +40,20 @@ def in_order(storage: Storage, names: Sequence[str], read: Callable[[str, Source
     threads = parallel.readers(storage)
     small = parallel.in_order(names, lambda name: _small(storage, read, name), threads=threads, most=2 * threads)
     for name, made in zip(names, small, strict=True):
-        if made is not None:
+        if isinstance(made, list):
             yield from made
             continue
-        with opened(storage, name) as source:
+        with made as source:
             yield from read(name, source)
 
 
-def _small(storage: Storage, read: Callable[[str, Source], Iterable[T]], name: str) -> list[T] | None:
-    """Return the results of `read` for a small file, or None for a larger one."""
-    with opened(storage, name) as source:
-        if source.seek(0, os.SEEK_END) > SMALL:
-            return None
-        source.seek(0)
+def _small(storage: Storage, read: Callable[[str, Source], Iterable[T]], name: str) -> list[T] | IO[bytes]:
+    """Return the results of `read` for a small file; or a larger one, open: opening it again is another request."""
+    source = opened(storage, name)
+    larger = source.seek(0, os.SEEK_END) > SMALL
+    source.seek(0)
+    if larger:
+        return source
+    with source:
         content = source.read()
     return list(read(name, pa.BufferReader(content)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_provider_weblake.operators.base import options_of, refuse_none
 from airflow_provider_weblake.operators.landing import JobOperator
 from airflow_provider_weblake.url_shards import read_urls_or_shard
 from weblake import orchestration
+from weblake.errors import InvalidOption
 from weblake.options import BatchScrapeOptions, CrawlOptions
 
 if TYPE_CHECKING:
@@ -26,17 +29,21 @@ class WeblakeBatchScrapeOperator(JobOperator):
     successful, clearing it while it waits (unless it has taken the job up again by then), and a run timeout cancel the
     job.
 
-    Returns the receipt: load_id, job_id, status, complete, submitted, stored, failed, robots_blocked, rejected,
-    missing, duplicates, credits_used and the files, under 2 KB and without a URL or a key.
+    Returns the receipt: load_id, job_id, status, complete, requested, fresh, submitted, stored, failed, robots_blocked,
+    rejected, missing, duplicates, credits_used and the files, under 2 KB and without a URL or a key.
 
     :param urls: The URLs as a list; or the path or storage URL of a text, CSV or Parquet file of them; or one shard of
         such a file, from `url_shards`, in a mapped task (templated).
     :param column: The column of a CSV or Parquet file; `url` by default (templated).
     :param options: Scrape options of the contract in snake_case, such as `{"formats": ["markdown", "links"]}`
         (templated).
+    :param refresh_after: Sends only URLs that are due: those of which no page with a status below 400 is in the dataset
+        whose load began within this time. A timedelta, or a text such as `7d`, `12h` or `never` (templated). Loads that
+        this one will replace do not count: those of this run, and with a `partition` those with the same values. With
+        nothing due nothing is started, and the task succeeds. Default: all URLs are sent.
     """
 
-    template_fields: Sequence[str] = (*JobOperator.template_fields, "urls", "column", "options")
+    template_fields: Sequence[str] = (*JobOperator.template_fields, "urls", "column", "options", "refresh_after")
 
     def __init__(
         self,
@@ -44,12 +51,19 @@ class WeblakeBatchScrapeOperator(JobOperator):
         urls: Sequence[str] | str | Mapping[str, object] | ObjectStoragePath,
         column: str | None = None,
         options: BatchScrapeOptions | None = None,
+        refresh_after: timedelta | str | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]
+        if refresh_after is not None and not self.wait_for_completion:
+            raise InvalidOption(
+                "refresh_after needs wait_for_completion=True: with nothing due there is no job to land.",
+                hint="Leave wait_for_completion out; with deferrable=True the task holds no worker.",
+            )
         self.urls = urls
         self.column = column
         self.options = options
+        self.refresh_after = refresh_after
         self._read: list[str] | None = None
 
     def load_request(self) -> LoadRequest:
@@ -57,7 +71,8 @@ class WeblakeBatchScrapeOperator(JobOperator):
         options = options_of(BatchScrapeOptions, self.options)
         refuse_none("`urls`", self.urls)
         self._read = read_urls_or_shard(self.urls, self.column)
-        return orchestration.batch_request(self._read, self.naming(), **options)
+        naming = replace(self.naming(), refresh_after=self.refresh_after)
+        return orchestration.batch_request(self._read, naming, **options)
 
     def hosts(self) -> Sequence[str]:
         """Return the URLs."""

@@ -168,7 +168,7 @@ class LandingOperator(DatasetOperator):
         # The event of the end of a load that lands now has logged all of its receipt but the files.
         self.log.info("Landed: %s", json.dumps(receipt["files"] if landing.landed_at is None else receipt))
         self._to_return = load
-        if self.report_changes:
+        if self.report_changes and not landing.receipt.nothing_due:
             try:
                 receipt |= orchestration.counts_of_load(load.dataset, landing.receipt.load_id)
             except errors.WeblakeError as error:  # what was landed is safe

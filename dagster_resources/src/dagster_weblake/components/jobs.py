@@ -218,6 +218,14 @@ class WeblakeBatchScrapeComponent(JobComponent):
         str | None,
         doc("The column of a table, or of a CSV or Parquet file; default url.", "url"),
     ] = None
+    refresh_after: Annotated[
+        str | None,
+        doc(
+            "Sends only URLs of which no successful page has landed within this time: 7d, 12h or never. "
+            "Default: all URLs.",
+            "7d",
+        ),
+    ] = None
     options: Annotated[
         dict[str, object],
         _options(
@@ -250,6 +258,7 @@ class WeblakeBatchScrapeComponent(JobComponent):
         return BatchScrapeRequest(
             urls=self.urls_from if self.urls is None else self.urls,
             column=self.column,
+            refresh_after=self.refresh_after,
             options=cast("contract.BatchScrapeOptions", self.options),
             **self._terms(),
         )

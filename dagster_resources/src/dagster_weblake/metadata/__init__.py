@@ -40,7 +40,8 @@ _REASONS, _REASON = 1000, 120
 #: possible are encoded.
 _SAFE = "/=@:+,!~"
 #: Counts that every load reports, so that their plots have no gaps, and those that it reports if they are not 0.
-_COUNTS, _RARE_COUNTS = ("submitted", "stored", "failed"), ("robots_blocked", "rejected", "missing", "duplicates")
+_COUNTS = ("submitted", "stored", "failed")
+_RARE_COUNTS = ("fresh", "robots_blocked", "rejected", "missing", "duplicates")
 
 
 class WeblakeMetadataSet(NamespacedMetadataSet):
@@ -59,6 +60,8 @@ class WeblakeMetadataSet(NamespacedMetadataSet):
     stored: int | None = None
     failed: int | None = None
     # A load leaves these out if they are 0.
+    #: URLs that were not sent because a page of them is fresh.
+    fresh: int | None = 0
     robots_blocked: int | None = 0
     rejected: int | None = 0
     missing: int | None = 0

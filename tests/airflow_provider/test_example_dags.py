@@ -33,6 +33,7 @@ DAGS = {
     "site_crawl_by_day": ["site_crawl_by_day", "site_crawl_report"],
     "usage_with_budget": ["usage_with_budget"],
     "million_url_shards": ["million_url_shards"],
+    "due_pages_nightly": ["due_pages_nightly"],
     "scrape_then_interact": ["scrape_then_interact"],
     "screenshot_capture": ["screenshot_capture"],
     "warehouse_ingestion": ["warehouse_ingestion"],
@@ -170,6 +171,19 @@ def test_a_crawl_starts_the_dag_that_reads_its_receipt(
     assert told == {name: receipt[name] for name in ("load_id", "stored", "failed", "files")}
     strict = run("site_crawl_by_day", "site_crawl_report", logical_date=None, params={"most_failed": -1})
     assert states(strict) == {"judge": "failed"}
+
+
+def test_a_night_pays_for_the_pages_of_the_map_that_are_due(
+    run: Run, lake: Path, site: GatedSite, weblake_connection: WeblakeService
+) -> None:
+    params = {"site": f"{site.url}/", "urls": str(lake.parent / "urls.txt")}
+    nights = [run("due_pages_nightly", params=params, logical_date=NIGHT.replace(day=day)) for day in (20, 21)]
+    assert [states(each) for each in nights] == [{"map": "success", "scrape": "success"}] * 2
+    first, second = (returned(each, "scrape") for each in nights)
+    assert first["requested"] == first["submitted"] == returned(nights[0], "map")["count"]
+    assert (second["requested"], second["fresh"], second["submitted"]) == (first["requested"], first["stored"], 0)
+    assert (second["complete"], second["job_id"], second["files"]) == (True, None, [])
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 
 def test_usage_lands_and_only_a_month_over_its_budget_alerts(

@@ -82,6 +82,43 @@ def test_o7_a_batch_lands_and_its_receipt_is_in_xcom(
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_task_buys_only_what_is_due(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, deferrable: bool
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    def receipt(count: int) -> dict[str, Any]:
+        def make() -> BaseOperator:
+            return WeblakeBatchScrapeOperator(
+                task_id="land",
+                urls=site.pages(count),
+                to=str(tmp_path / "lake"),
+                refresh_after="{{ params.age }}",
+                params={"age": "7d"},
+                deferrable=deferrable,
+                poll_interval=0.5,
+                report_changes=True,
+            )
+
+        run = run_one(run_dag, make, f"due_{deferrable}")
+        assert run.state == "success"
+        found: dict[str, Any] = returned(run, "land")
+        return found
+
+    found = [receipt(count) for count in (2, 3, 3)]
+    assert [(each["requested"], each["fresh"], each["stored"]) for each in found] == [(2, 0, 2), (3, 2, 1), (3, 3, 0)]
+    assert [each.get("new") for each in found] == [2, 1, None]
+    assert weblake_connection.counts()["batch_scrape_started"] == 2
+
+
+def test_a_task_that_may_start_no_job_waits_for_its_job() -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    with pytest.raises(InvalidOption, match="needs wait_for_completion=True"):
+        WeblakeBatchScrapeOperator(task_id="a", urls=["x"], to="y", refresh_after="7d", wait_for_completion=False)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -26,6 +26,7 @@ PROJECT = Path(dagster_weblake.__file__).parent / "example_project"
 AT_THE_ROOT = Path(__file__).parents[2] / "example_dags" / "dagster_project"
 #: What every service can do, and what takes one with a browser.
 PLAIN = {"site_pages", "watch_list", "watched_pages", "page_report", "sites", "site_documents", "site_documents_job"}
+PLAIN |= {"site_map", "new_pages"}
 PLAIN |= {"usage", "activity"}
 ALL = PLAIN | {"page_pictures", "page_visit"}
 
@@ -115,6 +116,7 @@ def test_a_run_prints_one_object_and_leaves_neither_home_nor_key(tmp_path: Path,
     assert {name: receipt["stored"] for name, receipt in told["loads"].items()} == {
         "site_pages": 6,
         "watched_pages": 6,
+        "new_pages": 0,
         "site_documents": 6,
         "page_pictures": 1,
     }

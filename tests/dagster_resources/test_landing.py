@@ -33,6 +33,7 @@ from dagster_weblake import (
     step,
     weblake_assets,
 )
+from dagster_weblake.assets import WeblakeAsset
 from dagster_weblake.landing import LOAD_TAG
 from weblake import orchestration
 from weblake.loads import publishing, recovery
@@ -86,6 +87,37 @@ def test_a_materialization_tells_what_has_changed_if_it_is_asked_to(bench: Bench
         assert [found[f"weblake/{kind}"] for kind in ("new", "changed", "gone")] == expected
     found = bench.run(build_weblake_assets("docs", BatchScrapeRequest(urls=site.pages(1)))).metadata("docs")
     assert "weblake/new" not in found
+
+
+def test_only_what_is_due_is_bought(bench: Bench, site: GatedSite) -> None:
+    """A load of the same partition is replaced, so its pages do not count as fresh."""
+    urls, days = site.pages(3), dg.StaticPartitionsDefinition(["a"])
+
+    def pages(urls: list[str], name: str = "pages", days: dg.PartitionsDefinition | None = None) -> WeblakeAsset:
+        request = BatchScrapeRequest(urls=urls, refresh_after="7d", report_changes=True)
+        return build_weblake_assets(name, request, partitions_def=days)
+
+    first = bench.run(pages(urls[:2]))
+    more = bench.run(pages(urls))
+    nothing = bench.run(pages(urls))
+    found = [run.metadata("pages") for run in (first, more, nothing)]
+    assert [(each.get("weblake/fresh"), each["weblake/submitted"]) for each in found] == [(None, 2), (2, 1), (3, 0)]
+    assert [each["dagster/row_count"] for each in found] == [2, 1, 0]
+    assert (found[2]["weblake/complete"], found[2]["weblake/credits_used"]) == (True, 0.0)
+    assert "weblake/new" not in found[2]
+    other = pages([*urls, *site.pages(1, 3)], "days", days)
+    for _ in range(2):
+        told = bench.run(other, partition="a").metadata("days", "a")
+        assert (told["weblake/fresh"], told["weblake/submitted"]) == (3, 1)
+    assert bench.rows() == 4
+
+
+def test_what_may_have_no_job_cannot_be_waited_for_by_a_sensor() -> None:
+    request = BatchScrapeRequest(urls=["http://a.test/"], refresh_after="never")
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="no URL is due"):
+        build_weblake_assets("pages", request, wait="sensor")
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="refresh_after is '7 days'"):
+        build_weblake_assets("pages", BatchScrapeRequest(urls=["http://a.test/"], refresh_after="7 days"))
 
 
 def test_the_link_is_the_job_page_of_the_resource(bench: Bench, site: GatedSite) -> None:

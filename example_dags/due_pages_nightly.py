@@ -1,0 +1,1 @@
+../airflow_provider/src/airflow_provider_weblake/example_dags/due_pages_nightly.py

@@ -29,7 +29,7 @@ PROJECT = Path(__file__).with_name("example_project")
 SETTINGS = ("WEBLAKE_BASE_URL", "WEBLAKE_API_KEY", "WEBLAKE_ROOT", "EXAMPLE_SITE")
 #: The assets of each run: without partitions, for one site, and for all months.
 SITE, SITES, ACCOUNT = (
-    ("site_pages", "watch_list", "watched_pages", "page_report", "sites"),
+    ("site_pages", "watch_list", "watched_pages", "page_report", "site_map", "new_pages", "sites"),
     ("site_documents_job", "site_documents"),
     ("usage", "activity"),
 )
@@ -114,7 +114,7 @@ def run(sites: Sequence[str], browser: Sequence[str] = ()) -> dict[str, Any]:
 def _add(outcome: dict[str, Any], result: dg.ExecuteInProcessResult) -> None:
     """Add the failures and the materializations of a run to the summary, with the receipts of loads that landed."""
     from dagster_weblake import WeblakeMetadataSet
-    from weblake import orchestration
+    from weblake import Receipt, orchestration
 
     for failure in result.get_step_failure_events():
         data = failure.step_failure_data
@@ -128,8 +128,9 @@ def _add(outcome: dict[str, Any], result: dg.ExecuteInProcessResult) -> None:
         load = WeblakeMetadataSet.extract(event.materialization.metadata)
         if load.stored is not None:  # not of a job that was only started, or of a report
             landed = orchestration.LoadState(orchestration.open_dataset(str(load.root)), str(load.load_id)).landed
-            assert landed is not None
-            outcome["loads"][name] = landed.receipt.to_dict()
+            # A load with nothing due has no record.
+            fresh = Receipt(str(load.load_id), str(load.kind), complete=True, fresh=load.fresh or 0)
+            outcome["loads"][name] = (fresh if landed is None else landed.receipt).to_dict()
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def land_task(lab: TaskLab, occasion: str = RETRY, urls: list[str] = URLS) -> we
 
 
 @proves(
-    "3.12",
+    "3.9",
     at="src/weblake/loads/due_urls.py",
     line="    due = [url for url, due in zip(request.submitted, is_due, strict=True) if due]",
     becomes="    due = list(request.submitted)",
@@ -84,7 +84,7 @@ def test_a_page_is_due_when_its_load_began_before_the_window(lab: TaskLab) -> No
 
 
 @proves(
-    "3.13",
+    "3.9",
     at="src/weblake/loads/intents.py",
     line="        sent_lists.keep(dataset.storage, request.load_id, request.submitted or ())",
     becomes="        pass",
@@ -129,7 +129,7 @@ def test_two_workers_of_one_load_send_the_list_of_the_first_intent(lab: TaskLab)
 
 
 @proves(
-    "3.14",
+    "3.9",
     at="src/weblake/loads/due_urls.py",
     line="    stale = freshness.without_fresh(dataset, keys.unique(), since, without=replaced)",
     becomes="    stale = freshness.without_fresh(dataset, keys.unique(), since)",
@@ -220,7 +220,8 @@ class Shell:
         _commands()
         from weblake.cli.app import app
 
-        self.file.write_text("\n".join(urls))
+        if urls:
+            self.file.write_text("\n".join(urls))
         command = ["batch", "--urls", "-" if stdin else str(self.file), "--to", self.lab.dataset.url]
         command += ["--refresh-after", "7d", *more]
         return CliRunner().invoke(app, command, input="\n".join(urls) if stdin else None)
@@ -262,7 +263,7 @@ def test_the_same_command_every_night_is_a_new_load_each_time_something_is_due(
 
 
 def test_a_command_after_a_crash_lands_the_open_load_first(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
-    """Also if the file has changed meanwhile; with --new, the open load stays open."""
+    """Also if the file has changed meanwhile or is gone; with --new, the open load stays open."""
     with mock.patch.object(load, "_wait_for_end", side_effect=MemoryError):
         assert isinstance(shell.batch(URLS).exception, MemoryError)
     again = shell.batch(MORE, "--json")
@@ -273,3 +274,8 @@ def test_a_command_after_a_crash_lands_the_open_load_first(shell: Shell, caplog:
     with mock.patch.object(load, "_wait_for_end", side_effect=MemoryError):
         shell.batch(["http://pages.test/y"])
     assert shell.receipt(["http://pages.test/y"], "--new")["submitted"] == 1
+    with mock.patch.object(load, "_wait_for_end", side_effect=MemoryError):
+        shell.batch(["http://pages.test/z"])
+    shell.file.unlink()
+    assert shell.batch([], "--json").exit_code == 0
+    assert isinstance(shell.batch([]).exception, errors.FixRequest)

@@ -97,7 +97,7 @@ def batch(
     as_json: Json = False,
 ) -> None:
     """Scrapes many URLs as one job and lands it as one Parquet file."""
-    from weblake.loads import list_sources
+    from weblake.loads import generations, list_sources
 
     if bool(urls) == bool(urls_file):
         raise InvalidOption("Give either URLs or --urls FILE.")
@@ -108,10 +108,17 @@ def batch(
     sent = None
     if source is not None and refresh_after is None:
         sent = list_sources.pending_list(open_dataset(to), source, allow_partial=terms.allow_partial)
-    listed = urls or _urls_of(str(urls_file), column, sent)
+    family = None if source is None or refresh_after is None else load_request.refresh_family(source)
+    try:
+        listed = urls or _urls_of(str(urls_file), column, sent)
+    except FixRequest:  # what was started with the file lands without it
+        kept = None if family is None else generations.open_list(open_dataset(to), family)
+        if kept is None:
+            raise
+        listed = kept
     request = replace(load_request.batch(listed, name, **given), source=source)
-    if source is not None and refresh_after is not None:  # the file names the loads, whatever its list is by now
-        request = replace(request, source=None, family=load_request.refresh_family(source))
+    if family is not None:  # the file names the loads, whatever its list is by now
+        request = replace(request, source=None, family=family)
     _land(request, to, terms.terms(), service, detach=detach, as_json=as_json)
 
 

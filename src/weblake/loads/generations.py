@@ -34,7 +34,7 @@ from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset
 from weblake.errors import AskPerson, JobGone, Remedy
 from weblake.jobs.polling import JobRef, get_status, over_budget
-from weblake.loads import due_urls, intents, starts
+from weblake.loads import due_urls, intents, sent_lists, starts
 from weblake.loads.completeness import stopped_at
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, Task, Terms
@@ -101,21 +101,39 @@ def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> in
         AskPerson: The job of the newest generation runs at a service other than the client's.
         WeblakeError: The ledger cannot be read, or the service did not respond.
     """
+    generation, newest = _newest(dataset, task)
+    if newest is None:
+        return 0
+    again = newest.occasion != task.occasion
+    return generation if _is_over(client, dataset, newest, task, terms, again=again) else generation - 1
+
+
+def _newest(dataset: Dataset, task: Task) -> tuple[int, Intent | None]:
+    """Return how many generations a task has, and the intent of the newest one or None."""
 
     @cache
     def intent(generation: int) -> Intent | None:
         return dataset.ledger.intent(task.load_id(generation))
 
     if intent(0) is None:
-        return 0
+        return 0, None
     end = 1
     while intent(end) is not None:  # a list that is refreshed each night has hundreds of generations
         end *= 2
-    generation = bisect_left(range(end), 1, end // 2 + 1, end, key=lambda number: int(intent(number) is None))
-    newest = intent(generation - 1)
-    assert newest is not None
-    again = newest.occasion != task.occasion
-    return generation if _is_over(client, dataset, newest, task, terms, again=again) else generation - 1
+    count = bisect_left(range(end), 1, end // 2 + 1, end, key=lambda number: int(intent(number) is None))
+    return count, intent(count - 1)
+
+
+def open_list(dataset: Dataset, family: Task) -> tuple[str, ...] | None:
+    """Return the list that the open load of a request with `refresh_after` goes on with; None if there is no such load.
+
+    Raises:
+        StorageRefused: A record of the load, or its list, cannot be read.
+    """
+    _, newest = _newest(dataset, family)
+    if newest is None or newest.urls is None or landed_loads.find(dataset, newest.load_id) is not None:
+        return None
+    return sent_lists.read(dataset.storage, newest.load_id, newest.urls)
 
 
 def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, task: Task, terms: Terms, *, again: bool) -> bool:

@@ -105,8 +105,9 @@ THEMES = {
 def test_names_of_themes_do_not_drop_an_article(theme: str) -> None:
     paragraphs = STORY.partition("</h1>")[2]
     wrapped = THEMES[theme] + paragraphs + "</div>" * THEMES[theme].count("<div")
-    around = f"<div class=site-header>FOREIGN</div><h1>The harbour</h1>{wrapped}<div class=site-footer>FOREIGN</div>"
-    for page in (around, f"<main>{around}</main>", f"<article>{around}</article>"):
+    footer = f"<div class=site-footer><p>FOREIGN {SENTENCE}</p></div><nav>{LINKS * 60}</nav>"
+    around = f"<div class=site-header>FOREIGN</div><h1>The harbour</h1>{wrapped}{footer}"
+    for page in (around, f"<main>{around}</main>"):
         text = markdown(page)
         assert text.startswith("# The harbour")
         assert text.count("The old harbour") == 16
@@ -122,17 +123,16 @@ def test_no_name_of_boilerplate_drops_sentences_of_an_article() -> None:
 
 
 def test_a_name_is_compared_with_the_main_landmark_around_it() -> None:
-    """The page is long, the main landmark is short, and its largest part is named like a sidebar."""
     part = f"<div class=left-sidebar><p>OWN {SENTENCE * 3}</p></div>"
-    links = f"<nav>{LINKS * 20}</nav>"
-    assert "OWN" in markdown(f"{links}<main><h1>Tides</h1>{part}<p>{SENTENCE * 2}</p></main>{links}")
+    links = f"<nav>{LINKS * 40}</nav>"
+    assert "OWN" in markdown(f"{links}<main><h1>Tides</h1>{part}<p>{SENTENCE * 4}</p></main>{links}")
     assert "OWN" not in markdown(f"{links}<main>{STORY * 2}{part}</main>{links}")
 
 
 def test_names_are_ignored_if_they_would_drop_most_sentences() -> None:
     parts = "".join(f"<div class=sidebar-{n}><p>{n}. {SENTENCE * 2}</p></div>" for n in range(8))
-    text = markdown(f"<h1>The harbour</h1>{parts}<footer>FOREIGN</footer>")
-    assert text.count("The old harbour") == 16
+    text = markdown(f"<h1>The harbour</h1>{parts}<p>Closed. {SENTENCE * 3}</p><footer>FOREIGN {SENTENCE}</footer>")
+    assert text.count("The old harbour") == 19
     assert "FOREIGN" not in text
 
 

@@ -32,7 +32,8 @@ _MIN_ARTICLE_PROSE = 1500
 _MIN_LIST_LINKS, _MIN_LINKED_SHARE = 4, 0.85
 #: A block that is named like boilerplate holds at most these characters of plain text, or this share.
 _MAX_NAMED_CHARS, _MAX_NAMED_SHARE = 80, 0.3
-#: What names must leave: these characters of sentences, if they take more than that; and this share of the page's text.
+#: Characters of sentences in an article; names must leave as many if they take more; and the share of the page's text
+#: that they must leave.
 _MIN_PROSE, _MIN_SHARE = 500, 0.02
 #: Maximum number of blocks whose text is read for comparison.
 _MAX_COMPARED_BLOCKS = 500
@@ -69,8 +70,8 @@ def drop_boilerplate(outline: PageBlocks, subject: PageSubject) -> None:
 def _drop_named(outline: PageBlocks) -> None:
     """Drop blocks that are named like boilerplate.
 
-    A name is trusted on a small share of the main landmark that encloses it, or else of the page. If almost nothing
-    would be left, no name is trusted.
+    A name is trusted on a small share of the main landmark that encloses it, or else of the page, and never on a block
+    with the paragraphs of an article. If almost nothing would be left, no name is trusted.
     """
     root = outline.root
     named: list[Block] = []
@@ -79,7 +80,8 @@ def _drop_named(outline: PageBlocks) -> None:
         block, whole = todo.pop()
         for child in block.children:
             small = child.plain <= max(_MAX_NAMED_CHARS, _MAX_NAMED_SHARE * whole)
-            if small and child.roles & ElementRole.CHROME and not child.is_core:
+            is_article = child.prose >= _MIN_PROSE and _column(child) is not None
+            if child.roles & ElementRole.CHROME and small and not is_article and not child.is_core:
                 named.append(child)
             else:
                 todo.append((child, child.plain if child.is_main else whole))
@@ -150,18 +152,21 @@ def _drop_outside_of_core(root: Block) -> Block | None:
 
 
 def _drop_outside_of_column(root: Block) -> None:
-    """Drop what stands around the text of an article: author boxes, offers, teasers of other articles.
+    """Drop what stands around the text of an article: author boxes, offers, teasers of other articles."""
+    column = _column(root)
+    if column is not None and column is not root:
+        _drop_outside_of(root, [column], _MIN_OUTSIDE_SHARE * column.prose)
 
-    The text is the innermost block with most sentences of the page and several paragraphs as children.
-    """
+
+def _column(root: Block) -> Block | None:
+    """Return the innermost block with most sentences of a part of the page and several paragraphs as children."""
     column: Block | None = None
     block: Block | None = root
     while block is not None:
         if sum(child.tag == "p" for child in block.children) >= _MIN_COLUMN_PARAGRAPHS:
             column = block
         block = next((child for child in block.children if child.prose >= _MIN_COLUMN_SHARE * root.prose > 0), None)
-    if column is not None and column is not root:
-        _drop_outside_of(root, [column], _MIN_OUTSIDE_SHARE * column.prose)
+    return column
 
 
 def _ancestors(block: Block) -> Iterator[Block]:

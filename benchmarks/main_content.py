@@ -139,7 +139,9 @@ def others(node_modules: Path | None) -> Iterator[tuple[str, Extractor, Callable
             continue
         for label, extract in make():
             yield f"{package} {number}, {label}", extract, time.thread_time
-    for package in ("@mozilla/readability", "defuddle") if node_modules is not None else ():
+    if node_modules is None:
+        return
+    for package in ("@mozilla/readability", "defuddle"):
         number = json.loads((node_modules / package / "package.json").read_bytes())["version"]
         yield f"{package} {number}", _in_node(node_modules, package), time.perf_counter
 

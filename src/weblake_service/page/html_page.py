@@ -18,6 +18,8 @@ from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page.script_filled import script_reason
 from weblake_service.page.shadow_roots import unwrap_shadow_roots
 
+#: The attribute of elements that a browser does not show; they are no content, but their links count.
+HIDDEN_MARK = "data-weblake-hidden"
 _TOO_DEEP_WARNING = "The page nests deeper than can be converted; text at the bottom is missing from the markdown."
 
 
@@ -76,6 +78,11 @@ def text_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
 READERS = {"html": html_document, "text": text_document}
 
 
+def without_marks(html: str) -> str:
+    """Return the HTML of a browser as the page wrote it."""
+    return html.replace(f' {HIDDEN_MARK}=""', "")
+
+
 def _parse(source: str) -> LexborHTMLParser:
     tree = LexborHTMLParser(source)
     if "shadowrootmode" in source:
@@ -84,6 +91,8 @@ def _parse(source: str) -> LexborHTMLParser:
 
 
 def _content(tree: LexborHTMLParser, wanted: PageOptions) -> Content:
+    for node in tree.css(f"[{HIDDEN_MARK}]"):
+        node.decompose()
     keep_tex_scripts(tree)
     set_image_sources(tree)
     if wanted.block_ads and not wanted.only_main_content and not wanted.include_tags:

@@ -28,17 +28,19 @@ _MAX_LINKS, _MAX_PICTURES, _MAX_CELLS = 2, 2, 3
 #: A noscript element with so much text has the content of the page; with a call for JavaScript it must have more.
 _NOSCRIPT_CHARS, _LONG_NOSCRIPT_CHARS = 200, 1000
 _SCRIPTS = "script:not([type]), script[type=''], script[type=module i], script[type*=javascript i]"
-#: Parts of a page that a script of a framework fills.
-_LATER = (
-    "astro-island[client=only], template[data-dgst], [hx-get][hx-trigger~=load], [hx-get][hx-trigger~=revealed], "
-    "[data-hx-get][data-hx-trigger~=load], template[x-for], [aria-busy=true]"
+#: Parts of a page that a script of a framework fills; the second kind stays marked when it has its text.
+_LATER = "astro-island[client=only][ssr], template[data-dgst], [aria-busy=true]"
+_LATER_IF_EMPTY = (
+    "[hx-get][hx-trigger*=load], [hx-get][hx-trigger*=revealed], [data-hx-get][data-hx-trigger*=load], template[x-for]"
 )
 _FIELDS = "input:not([type=hidden i], [type=submit i], [type=button i], [type=checkbox i]), select, textarea"
 _SKIPPED = words("script style template svg math link meta -comment head")
 _PARTS = words("article section main")
 _EMBEDDED = words("iframe video audio object embed")
 _MAIN = "main, article, [role=main i]"
-_CONTAINERS = words("div main section article ul ol")
+_CONTAINERS = words("div main section article ul ol tbody")
+#: Attributes that name the value that a script writes into an element.
+_BINDINGS = ("x-text", "x-html", "v-text", "v-html", "ng-bind", "data-bind")
 #: Words in the id of a mount point, and in that of an empty element that is not filled with the page's content.
 _MOUNT_NAME = re.compile(
     r"_*(?:\w+[-_])?(?:root|app|application|main|content|page|view|outlet|mount|container|next|nuxt|gatsby|ui)"
@@ -50,13 +52,14 @@ _SPLASH = frozenset(["root", "app", "__next", "__nuxt", "___gatsby"])
 _AUXILIARY_NAME = re.compile(
     r"modal|portal|toast|dialog|tooltip|overlay|drawer|popup|popover|dropdown|wormhole|lightbox|notif|alert|message|error|"
     r"banner|cookie|consent|captcha|chat|widget|badge|gtm|gtag|fb-root|pixel|track|analytic|google|ads?(?:$|[-_])|map|"
-    r"share|social|comment|disqus|suggest|autocomplete|results?-count|status|spinner|loader|top|skip|anchor|clear|sentinel",
+    r"share|social|comment|disqus|giscus|utteranc|search|suggest|autocomplete|status|spinner|loader|skip|anchor|clear|"
+    r"sentinel|slider|carousel|swiper|particles|background|player|countdown|timer|clock|g_id|(?:^|[-_])(?:bg|top)(?:$|[-_])",
     re.IGNORECASE,
 )
 _LOADING = re.compile(
-    r"(?:(?:is )?(?:loading|initiali[sz]ing|starting)|please wait|one moment|wird geladen|l[aä]dt|lade|bitte warten|"
-    r"chargement|veuillez patienter|cargando|caricamento|carregando|laden|загрузка|加载中|読み込み中|正在加载|로딩)"
-    r"\b(?!.*comment).{0,24}|\.{3}|…",
+    r"(?:(?:is )?(?:loading|initiali[sz]ing|starting|fetching)|please wait|(?:one|just a) moment|wird geladen|"
+    r"l[aä]dt|lade|bitte warten|chargement|veuillez patienter|cargando|caricamento|carregando|laden|загрузка|加载中|"
+    r"正在加载|読み込み中|로딩)\b(?!.*comment).{0,24}|\.{3}|…",
     re.IGNORECASE,
 )
 _CALLS_FOR_SCRIPTS = re.compile(r"java\s?script", re.IGNORECASE)
@@ -100,7 +103,7 @@ def script_reason(tree: LexborHTMLParser) -> str:
     found = _parts(body)
     if found.text >= _MAX_PARTLY_FILLED:
         return ""
-    if not found.has_fields and tree.css_first(_LATER) is not None:
+    if not found.has_fields and (tree.css_first(_LATER) or any(map(_is_unfilled, tree.css(_LATER_IF_EMPTY)))):
         return "a part of it is marked as filled later"
     if not found.is_short or found.text >= _MAX_LOADING or tree.css_first("input[type=password i]") is not None:
         return ""
@@ -161,16 +164,29 @@ def _add_element(found: _PageParts, node: LexborNode, tag: str) -> None:
     elif tag == "img":
         found.pictures += 1
         found.text += len((node.attributes.get("alt") or "").strip())
-    elif tag in ("td", "th"):
+    elif tag == "td":
         found.cells += 1
     elif tag in ("input", "select", "textarea"):
         found.has_fields |= node.css_matches(_FIELDS)
     elif tag in _EMBEDDED:
         found.is_embedding = True
+    elif any(name in node.attributes for name in _BINDINGS) and not node.text(strip=True):
+        found.is_loading = True
     elif tag in _CONTAINERS or "-" in tag:
         name = node.attributes.get("id") or ""
         if (name or "-" in tag or tag == "main") and not _AUXILIARY_NAME.search(f"{tag} {name}"):
             found.named.append(node)
+
+
+def _is_unfilled(node: LexborNode) -> bool:
+    """Return whether a marked part has no text yet; a template is filled by what comes after it."""
+    if node.tag != "template":
+        text = node.text(strip=True)
+        return not text or _LOADING.fullmatch(text) is not None
+    following = node.next
+    while following is not None and (following.tag == "-comment" or not following.text(strip=True)):
+        following = following.next
+    return following is None
 
 
 def _is_empty(node: LexborNode) -> bool:

@@ -114,11 +114,13 @@ def test_what_comes_late_is_waited_for_and_what_is_hidden_is_left_out(lab: Brows
         f"<p>{TEXT}</p><p style='display:none'>dropped by the script</p><div class=gone>dropped by a style "
         "<a href=/linked>x</a></div><div role=tabpanel hidden>the second tab</div><img src=/dot.png>"
     )
-    html = SHELL % f"setTimeout(() => {{ {fill(late)} }}, 1500)"
+    html = SHELL % f"setTimeout(() => {{ {fill(late)} }}, 1500)" + "<noscript>Enable JavaScript.</noscript>"
     url = lab.site.page("/late", f"<style>.gone {{ display: none }}</style>{html}".encode())
     found = lab.scrape(url, formats=["markdown", "rawHtml"])
     assert found["markdown"].startswith(f"{TEXT.strip()}\n\nthe second tab")
     assert "dropped" not in found["markdown"]
+    assert "JavaScript" not in found["markdown"]
+    assert "warning" not in found
     assert "dropped by a style" in found["rawHtml"]
     assert not lab.requests_for("/dot.png")
     # With a screenshot, the pictures of the page are loaded.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from weblake_service.browser.page_monitor import PageMonitor
 from weblake_service.browser.screenshots import pdf, screenshot
-from weblake_service.page.html_page import HIDDEN_MARK, without_marks
+from weblake_service.page.html_page import without_marks
+from weblake_service.page.script_filled import HIDDEN_MARK
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import encode
 

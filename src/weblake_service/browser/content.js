@@ -19,6 +19,7 @@
             `[aria-controls~="${CSS.escape(element.id)}"], a[href="#${CSS.escape(element.id)}"]`));
     const find = (parent) => {
         for (const element of parent.children) {
+            if (element.localName === 'noscript') hidden.push(element);
             if (/^(script|style|template|noscript|link|meta|title|select|datalist|svg|math)$/i.test(element.localName)) continue;
             if (getComputedStyle(element).display !== 'none') {
                 find(element);

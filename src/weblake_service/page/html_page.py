@@ -15,11 +15,9 @@ from weblake_service.page.markdown import fenced, to_markdown, without_base64_im
 from weblake_service.page.metadata import read_metadata
 from weblake_service.page.parser_limits import limit_nesting
 from weblake_service.page.requested_formats import PageOptions
-from weblake_service.page.script_filled import script_reason
+from weblake_service.page.script_filled import HIDDEN_MARK, script_reason
 from weblake_service.page.shadow_roots import unwrap_shadow_roots
 
-#: The attribute of elements that a browser does not show; they are no content, but their links count.
-HIDDEN_MARK = "data-weblake-hidden"
 _TOO_DEEP_WARNING = "The page nests deeper than can be converted; text at the bottom is missing from the markdown."
 
 

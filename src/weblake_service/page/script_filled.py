@@ -20,6 +20,8 @@ from weblake_service.page.element_classification import (
     words,
 )
 
+#: The attribute of elements that a browser does not show; they are no content, but their links count.
+HIDDEN_MARK = "data-weblake-hidden"
 #: Characters of text below which a page can be a shell: with a part that is filled later, with a sign of loading or a
 #: well-known mount point, and with any empty element.
 _MAX_PARTLY_FILLED, _MAX_LOADING, _MAX_EMPTY = 400, 200, 60
@@ -151,6 +153,8 @@ def _add_text(found: _PageParts, text: str) -> None:
 
 
 def _add_noscript(found: _PageParts, node: LexborNode) -> None:
+    if HIDDEN_MARK in node.attributes:
+        return
     text = " ".join(node.text(separator=" ").split())
     calls = _CALLS_FOR_SCRIPTS.search(text) is not None
     if len(text) >= (_LONG_NOSCRIPT_CHARS if calls else _NOSCRIPT_CHARS):
@@ -213,6 +217,8 @@ def _is_marginal(found: _PageParts, node: LexborNode, tag: str, *, inside: bool)
     Its fields count all the same: a log-in form is often named like navigation.
     """
     attributes = node.attributes
+    if HIDDEN_MARK in attributes:
+        return True
     roles = roles_from_tag(tag, inside=inside) | roles_from_aria((attributes.get("role") or "").lower(), inside=inside)
     roles |= roles_from_names(f"{attributes.get('class') or ''} {attributes.get('id') or ''}")
     style = (attributes.get("style") or "").replace(" ", "").lower()

@@ -180,6 +180,8 @@ def test_without_rendering_each_page_has_a_warning_and_the_command_line_counts_t
         assert "20 pages have landed without the text that scripts put in" in err
         assert said in err
         (file,) = tmp_path.glob("documents/*/*.parquet")
+        _, _, err = run_command(["scrape", urls[-1]], service)
+        assert "seems to need JavaScript" in err
         warnings = pq.read_table(file, columns=["warning"])["warning"].to_pylist()
         assert sum("seems to need JavaScript" in (one or "") and said in (one or "") for one in warnings) == 20
         plain.http.post("/console/sign-in", data={"key": "red-key"})

@@ -45,7 +45,7 @@ _CONTAINERS = words("div main section article ul ol tbody")
 _BINDINGS = ("x-text", "x-html", "v-text", "v-html", "ng-bind", "data-bind")
 #: Words in the id of a mount point, and in that of an empty element that is not filled with the page's content.
 _MOUNT_NAME = re.compile(
-    r"_*(?:\w+[-_])?(?:root|app|application|main|content|page|view|outlet|mount|container|next|nuxt|gatsby|ui)"
+    r"_*(?:\w+[-_])?(?:root|app|application|main|content|page|view|outlet|mount|container|shell|next|nuxt|gatsby|ui)"
     r"(?:[-_](?:root|app|main|content|view|outlet|mount|container|wrapper))?",
     re.IGNORECASE,
 )
@@ -55,7 +55,7 @@ _AUXILIARY_NAME = re.compile(
     r"modal|portal|toast|dialog|tooltip|overlay|drawer|popup|popover|dropdown|wormhole|lightbox|notif|alert|message|error|"
     r"banner|cookie|consent|captcha|chat|widget|badge|gtm|gtag|fb-root|pixel|track|analytic|google|ads?(?:$|[-_])|map|"
     r"share|social|comment|disqus|giscus|utteranc|search|suggest|autocomplete|status|spinner|loader|skip|anchor|clear|"
-    r"sentinel|slider|carousel|swiper|particles|background|player|countdown|timer|clock|g_id|(?:^|[-_])(?:bg|top)(?:$|[-_])",
+    r"sentinel|announcer|slider|carousel|swiper|particles|background|player|countdown|timer|clock|g_id|(?:^|[-_])(?:bg|top)(?:$|[-_])",
     re.IGNORECASE,
 )
 _LOADING = re.compile(
@@ -202,8 +202,8 @@ def _is_empty(node: LexborNode) -> bool:
 
 def _is_main_mount(node: LexborNode) -> bool:
     """Return whether the name of an empty element says that the whole page goes there."""
-    tag = node.tag or ""
-    return "-" in tag or tag == "main" or _MOUNT_NAME.fullmatch(node.attributes.get("id") or "") is not None
+    names = (node.tag or "", node.attributes.get("id") or "")
+    return names[0] == "main" or any(map(_MOUNT_NAME.fullmatch, names))
 
 
 def _shown(node: LexborNode) -> str:

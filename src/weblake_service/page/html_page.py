@@ -28,7 +28,7 @@ def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
         PageFailure: A selector cannot be run on this page.
     """
     source = limit_nesting(html_of(content_type, body))
-    tree = _parse(source)
+    tree = parse_html(source)
     base = base_of(tree, url)
     links = links_in(tree, url, base)
     metadata = read_metadata(tree, base)
@@ -47,7 +47,7 @@ def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
     if "markdown" in wanted.formats:
         markdown, whole = to_markdown(content.tree, remove_base64_images=wanted.remove_base64_images)
         if not whole:
-            shallow = _content(_parse(limit_nesting(source, always_scan=True)), wanted)
+            shallow = _content(parse_html(limit_nesting(source, always_scan=True)), wanted)
             resolve_all(shallow.tree, base)
             markdown, whole = to_markdown(shallow.tree, remove_base64_images=wanted.remove_base64_images)
         if not whole:
@@ -81,7 +81,8 @@ def without_marks(html: str) -> str:
     return html.replace(f' {HIDDEN_MARK}=""', "")
 
 
-def _parse(source: str) -> LexborHTMLParser:
+def parse_html(source: str) -> LexborHTMLParser:
+    """Return the tree of a page, with its declarative shadow roots unwrapped."""
     tree = LexborHTMLParser(source)
     if "shadowrootmode" in source:
         unwrap_shadow_roots(tree)

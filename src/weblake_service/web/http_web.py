@@ -18,8 +18,10 @@ from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.upload import Upload
 from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.document import HTML_TYPE, Page, page_of_upload, with_warning
+from weblake_service.page.html_page import parse_html
 from weblake_service.page.parse_process import read_page
 from weblake_service.page.requested_formats import number, read_page_options
+from weblake_service.page.script_filled import script_reason
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.frontier import Frontier
@@ -28,6 +30,9 @@ from weblake_service.web.redirect_chain import is_same_site
 from weblake_service.web.response_pages import make_page
 from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls
+
+#: Maximum characters and tags of a page that is looked at in this process while it is rendered; it takes milliseconds.
+_SMALL_CHARS, _SMALL_TAGS = 64_000, 1_000
 
 
 class HttpWeb:
@@ -108,6 +113,8 @@ class HttpWeb:
         return replace(await self.remake(url, options, fetched), fetched=fetched)
 
     async def _is_shell(self, html: str, url: str) -> bool:
+        if len(html) <= _SMALL_CHARS and html.count("<") <= _SMALL_TAGS:
+            return bool(script_reason(parse_html(html)))
         body, wanted = html.encode("utf-8", "replace"), read_page_options({"formats": ["links"]})
         document, _ = await read_page(self._converters, "html", HTML_TYPE, body, url, wanted, url)
         metadata = document["metadata"]

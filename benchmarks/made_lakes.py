@@ -3,8 +3,9 @@
     uv run --group bench python benchmarks/made_lakes.py DIRECTORY loads
 
 `loads` has 10,000 loads of ten small documents over a hundred days, `documents` 1,000,000 documents in a hundred loads
-of as many days. Every load is a file of its own with its receipt, and has its records in the ledger: whatever weblake
-does with a lake it does with these. A document is about 700 bytes of markdown, eight metadata keys and three links.
+of as many days, `nights` 1,000,000 documents in a thousand loads. Every load is a file of its own with its receipt, and
+has its records in the ledger: whatever weblake does with a lake it does with these. A document is about 700 bytes of
+markdown, eight metadata keys and three links.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import msgspec
 import pyarrow as pa
 from made_jobs import SYLLABLES
 
-from weblake.arrow import arrays, schemas
+from weblake.arrow import arrays, pages, schemas
 from weblake.arrow.parquet import ParquetFile
 from weblake.dataset import layout
 from weblake.dataset.records import Done, Intent, Job
@@ -40,6 +41,7 @@ class Shape:
 
 
 SHAPES = {"loads": Shape(10_000, 10, 100), "documents": Shape(100, 10_000, 100), "tiny": Shape(200, 10, 10)}
+SHAPES |= {"nights": Shape(1_000, 1_000, 100)}
 
 
 def texts(rng: random.Random) -> list[str]:
@@ -131,7 +133,7 @@ def land(lake: Path, load: Intent, job: str, first: int, shape: Shape, pool: lis
 
 
 def rows(documents: list[dict[str, object]]) -> pa.RecordBatch:
-    return arrays.record_batch(schemas.DOCUMENTS, documents)
+    return pages.with_computed(arrays.record_batch(schemas.DOCUMENTS, documents), pages.COMPUTED)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weblake import errors, tables, testing, webhooks
     from weblake.client import AsyncClient, Client
+    from weblake.dataset.changes import Change, Changes, changes
     from weblake.dataset.reading import Reading, read
     from weblake.http.options import HttpOptions
     from weblake.loads.landing import land, land_batch, land_crawl
@@ -23,6 +24,8 @@ __version__ = "0.1.0"
 
 _MODULE_OF_NAME = {
     "AsyncClient": "weblake.client",
+    "Change": "weblake.dataset.changes",
+    "Changes": "weblake.dataset.changes",
     "Client": "weblake.client",
     "HttpOptions": "weblake.http.options",
     "LandedFile": "weblake.receipt",
@@ -31,6 +34,7 @@ _MODULE_OF_NAME = {
     "Receipt": "weblake.receipt",
     "Terms": "weblake.loads.load_request",
     "Unlanded": "weblake.loads.orphans",
+    "changes": "weblake.dataset.changes",
     "land": "weblake.loads.landing",
     "land_batch": "weblake.loads.landing",
     "land_crawl": "weblake.loads.landing",
@@ -41,6 +45,8 @@ _LAZY_MODULES = ("errors", "tables", "testing", "webhooks")
 
 __all__ = [
     "AsyncClient",
+    "Change",
+    "Changes",
     "Client",
     "HttpOptions",
     "LandedFile",
@@ -49,6 +55,7 @@ __all__ = [
     "Receipt",
     "Terms",
     "Unlanded",
+    "changes",
     "errors",
     "land",
     "land_batch",

@@ -84,6 +84,7 @@ from weblake.loads.urls.shards import url_shards as url_shards
 
 if TYPE_CHECKING:
     from weblake.arrow import schemas
+    from weblake.dataset.changes import counts_of_load as counts_of_load
     from weblake.dataset.landed_loads import LoadState as LoadState
     from weblake.loads.completeness import record_stopped as record_stopped
     from weblake.loads.generations import place as place
@@ -114,6 +115,7 @@ _LAZY = {
     "LoadState": "dataset.landed_loads",
     "StartedLoad": "loads.intents",
     "collect": "loads.load",
+    "counts_of_load": "dataset.changes",
     "find_landed": "loads.load",
     "land": "loads.load",
     "land_activity": "loads.usage",

@@ -58,6 +58,7 @@ def test_o7_a_batch_lands_and_its_receipt_is_in_xcom(
             options={"formats": ["markdown", "links"], "timeout": 240_000},
             deferrable=deferrable,
             poll_interval=0.5,
+            report_changes=deferrable,
         )
 
     run = run_one(run_dag, make, f"batch_{deferrable}")
@@ -65,6 +66,8 @@ def test_o7_a_batch_lands_and_its_receipt_is_in_xcom(
     receipt = returned(run, "land")
     count = 6 if deferrable else 5
     assert (receipt["submitted"], receipt["stored"], receipt["complete"]) == (count, count, True)
+    changes = [receipt.get(kind) for kind in ("new", "changed", "gone")]
+    assert changes == ([5, 0, 0] if deferrable else [None] * 3)  # one page was never there
     assert deferred_jobs == ([receipt["job_id"]] if deferrable else [])
     assert len(json.dumps(receipt)) < 2048
     assert site.url not in json.dumps(receipt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -14,6 +15,7 @@ from lossless_json import Num, Pairs, dump, repair_texts
 from tiers import examples
 
 from weblake.api import response_json
+from weblake.api.page_keys import page_key_slow
 from weblake.arrow import document_rows, schemas
 from weblake.arrow import texts as texts_of_a_batch
 
@@ -53,6 +55,11 @@ class Expected:
         self.extra: dict[str, str] = {}
         for name, value in document.last.items():
             self.field(name, value)
+        named = self.row["source_url"] or self.row["url"]
+        self.row["page_key"] = page_key_slow(named) if named else None
+        stored = (self.row[name] for name in ("markdown", "html", "raw_html", "json"))
+        text = next((text for text in stored if text is not None), None)
+        self.row["content_sha256"] = None if text is None else hashlib.sha256(text.encode()).hexdigest()
         if self.extra:
             self.row["extra"] = (
                 "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{v}" for k, v in self.extra.items()) + "}"

@@ -209,7 +209,7 @@ def test_h27_the_documents_table_is_the_one_in_the_design() -> None:
     names = """load_id job_id job_kind position url source_url scrape_id status_code title description language keywords
         content_type og_locale_alternate markdown summary html raw_html screenshot audio video answer highlights links
         images json actions change_tracking branding warning error concurrency_limited concurrency_queue_duration_ms
-        metadata extra repaired loaded_at"""
+        metadata extra repaired loaded_at page_key content_sha256"""
     assert schemas.DOCUMENTS.names == names.split()
     assert schemas.DOCUMENTS.field("position").type == pa.int64()
     assert schemas.DOCUMENTS.field("status_code").type == pa.int32()
@@ -218,7 +218,7 @@ def test_h27_the_documents_table_is_the_one_in_the_design() -> None:
         assert schemas.DOCUMENTS.field(body).type == pa.large_string()
     for table in schemas.TABLES.values():
         assert all(f.type == pa.timestamp("us", "UTC") for f in table if f.name.endswith("_at"))
-    assert schemas.SCHEMA_VERSION == 1
+    assert schemas.SCHEMA_VERSION == 2
 
 
 cells = {

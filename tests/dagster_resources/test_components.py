@@ -106,6 +106,7 @@ def test_every_attribute_of_a_crawl_reaches_the_asset_and_its_steps() -> None:
         "max_credits": 7,
         "deadline": "1h30m",
         "poll_interval": 2,
+        "report_changes": True,
         "checks": {"min_rows": 3, "only": ["rows_above_zero", "credits_under_budget"], "severity": "WARN"},
         "sensor": {"minimum_interval_seconds": 90, "default_status": "STOPPED"},
         "resource_key": "other",
@@ -121,6 +122,7 @@ def test_every_attribute_of_a_crawl_reaches_the_asset_and_its_steps() -> None:
             max_credits=7,
             deadline=timedelta(minutes=90),
             poll_interval=2,
+            report_changes=True,
         )
         start, docs = assets_of(defs)
         spec, job = spec_of(defs, "web/docs"), spec_of(defs, "web/docs_job")

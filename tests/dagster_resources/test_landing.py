@@ -78,6 +78,16 @@ def test_a_crawl_lands_with_the_standard_metadata(bench: Bench, site: GatedSite)
     assert "markdown" in [column.name for column in spec.metadata["dagster/column_schema"].columns]
 
 
+def test_a_materialization_tells_what_has_changed_if_it_is_asked_to(bench: Bench, site: GatedSite) -> None:
+    for first, expected in ((0, [2, 0, 0]), (1, [1, 0, 0])):
+        urls = site.pages(2, first)
+        docs = build_weblake_assets("docs", BatchScrapeRequest(urls=urls, report_changes=True))
+        found = bench.run(docs).metadata("docs")
+        assert [found[f"weblake/{kind}"] for kind in ("new", "changed", "gone")] == expected
+    found = bench.run(build_weblake_assets("docs", BatchScrapeRequest(urls=site.pages(1)))).metadata("docs")
+    assert "weblake/new" not in found
+
+
 def test_the_link_is_the_job_page_of_the_resource(bench: Bench, site: GatedSite) -> None:
     page = "https://app.example.com/{kind}/{job_id}"
     mine = {"base_url": bench.service.url, "api_key": bench.service.key, "root": str(bench.root)}

@@ -124,6 +124,24 @@ def test_the_newest_load_is_read_or_all_loads_on_request(instance: dg.DagsterIns
     assert whole[0].num_rows == 7
 
 
+def test_the_newest_version_of_each_page_is_read_on_request(instance: dg.DagsterInstance, lake: Lake) -> None:
+    told: list[dict[str, object]] = []
+    docs = docs_of(lake, told)
+    for _ in range(2):
+        run(instance, lake.root, docs)
+        lake._pages = 1  # the second load has a page of the first
+    lake.land("other")
+    for kind, table in ((pa.Table, lambda value: value), (pl.LazyFrame, lambda value: value.collect().to_arrow())):
+        for metadata, pages in (({"version": "latest"}, 3), ({"version": "latest", "loads": "latest"}, 2)):
+            seen: list[Any] = []
+            run(instance, lake.root, docs.to_source_asset(), reader(kind, seen, metadata=metadata))
+            newest = {row["page_key"]: row["load_id"] for row in table(seen[0]).to_pylist()}
+            assert (len(newest), table(seen[0]).num_rows) == (pages, pages)
+            assert list(newest.values()).count(told[1]["weblake/load_id"]) == 2
+    text, _ = failure(instance, lake.root, docs.to_source_asset(), reader(pa.Table, [], metadata={"version": "old"}))
+    assert "version: 'old'" in text
+
+
 def test_a_replaced_load_is_read_from_its_replacement(instance: dg.DagsterInstance, lake: Lake) -> None:
     days = dg.StaticPartitionsDefinition(["a", "b"])
     told: list[dict[str, object]] = []

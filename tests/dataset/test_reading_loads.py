@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -252,6 +253,24 @@ def test_a_column_that_an_older_file_lacks_is_null(tmp_path: Path) -> None:
     lazy = weblake.read(tmp_path).to_polars_lazy()
     assert lazy.filter(pl.col("status_code").is_null()).select("url").collect().item() == "https://a.test/1"
     assert lazy.filter(pl.col("status_code") == 1).collect().is_empty()
+
+
+def test_the_computed_columns_of_a_file_of_version_1_are_computed_as_they_are_read(tmp_path: Path) -> None:
+    whole = [document(OLD, n) | {"source_url": f"http://www.A.test/{n}/"} for n in range(3)]
+    whole[1] |= {"source_url": None, "markdown": None, "html": "<p>", "json": "{}"}
+    whole[2] |= {"url": None, "source_url": None, "markdown": None}
+    path = tmp_path / layout.load_path("documents", None, WHEN, OLD)
+    path.parent.mkdir(parents=True)
+    pq.write_table(arrays.table(schemas.DOCUMENTS, whole).drop_columns(["page_key", "content_sha256"]), path)
+    put(open_storage(tmp_path), layout.load_path("documents", None, WHEN, NEW), schemas.DOCUMENTS, [{"page_key": "b"}])
+    hashes = [hashlib.sha256(text.encode()).hexdigest() for text in (str(whole[0]["markdown"]), "<p>")]
+    expected = {"page_key": ["a.test/0", "a.test/1", None, "b"], "content_sha256": [*hashes, None, None]}
+    for form in FORMS.keys() - {"dataset"}:
+        assert FORMS[form](weblake.read(tmp_path, columns=list(expected))).to_pydict() == expected, form
+    lazy = weblake.read(tmp_path).to_polars_lazy()
+    found = lazy.filter(pl.col("page_key") == "a.test/1").select("position", "content_sha256", "page_key")
+    assert found.collect().rows() == [(1, hashes[1], "a.test/1")]
+    assert lazy.select("content_sha256").head(2).collect().to_series().to_list() == hashes
 
 
 def test_storage_options_reach_the_file_system(s3_root: str, monkeypatch: pytest.MonkeyPatch) -> None:

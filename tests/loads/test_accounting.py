@@ -6,14 +6,12 @@ from collections import Counter
 
 import pytest
 from catalogue import proves
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
 
 from weblake.api.models import JobErrors
 from weblake.loads import accounting, submitted_urls
 from weblake.loads.accounting import Account, Reconciler
-from weblake.loads.submitted_urls import url_key
 
 HEAD: dict[str, object] = {"status": "completed"}
 
@@ -92,7 +90,7 @@ def test_two_pages_with_similar_urls_are_not_confused(one: str, other: str) -> N
     "2.1",
     at="src/weblake/loads/submitted_urls.py",
     line="return url not in self._answered",
-    becomes="return self._arrived[url_key(url)] < self._keys[url_key(url)]",
+    becomes="return self._arrived[page_key(url)] < self._keys[page_key(url)]",
 )
 @pytest.mark.parametrize(("one", "other"), ALIKE)
 def test_h28_a_page_repeated_under_another_id_does_not_replace_a_similar_page(one: str, other: str) -> None:
@@ -277,67 +275,6 @@ def test_h21_without_a_list_the_counters_of_the_service_are_compared(head: dict[
     account = reconciler.close(errors(), HEAD | head)
     assert account.missing == missing
     assert balances(account)
-
-
-@proves(
-    "H18",
-    at="src/weblake/loads/submitted_urls.py",
-    line="return f\"{host}{port_text}{_unescape(parts.path).rstrip('/')}{query}\"",
-    becomes="return url",
-)
-@proves(
-    "H18",
-    at="src/weblake/loads/submitted_urls.py",
-    line='return host + path.rstrip("/") + query',
-    becomes="return url",
-)
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("example.org/a", "http://example.org/a"),
-        ("//example.org/a", "http://example.org/a"),
-        ("http://Example.ORG:80/a/", "https://example.org/a"),
-        ("http://example.org/a%20b", "http://example.org/a b"),
-        ("http://bücher.example/", "http://xn--bcher-kva.example"),
-        ("http://Straße.example/", "http://xn--strae-oqa.example"),  # as browsers and httpx encode it
-        ("http://Βόλος。Example/", "http://xn--nxasmm1c.example"),
-        ("http://ΒΌΛΟΣ.example/", "http://xn--nxasmq6b.example"),
-        ("http://نامه\u200cای.example/", "http://xn--mgba3gch31f060k.example"),
-        ("http://example.org/%e9", "http://example.org/%E9"),
-        ("http://www.example.org/a#top", "http://example.org/a"),
-        ("http://example.org/(a)%2c%41", "http://example.org/%28a%29,A"),
-    ],
-)
-def test_h18_harmless_changes_of_a_url_are_ignored(one: str, other: str) -> None:
-    assert url_key(one) == url_key(other)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("http://a.test/A", "http://a.test/a"),
-        ("http://a.test/?a=1", "http://a.test/?a=2"),
-        ("http://a.test/%E9", "http://a.test/%E8"),  # Latin-1
-        ("http://straße.test/", "http://strasse.test/"),
-    ],
-)
-def test_differences_that_select_another_page_are_kept(one: str, other: str) -> None:
-    assert url_key(one) != url_key(other)
-
-
-@given(
-    st.sampled_from(["http://", "https://", "HTTP://", "//", "", " http://"]),
-    st.sampled_from(["www.", "", "WWW.", "www.www."]),
-    st.text("abz09.-AÄß@:[]_", max_size=8),
-    st.sampled_from(["", ":80", ":443", ":8080", ":", "0"]),
-    st.text("/aA.%2Fß?#\t\\;=& ~", max_size=12),
-)
-@settings(max_examples=examples(500))
-def test_the_fast_path_of_url_comparison_gives_the_same_key(
-    scheme: str, www: str, host: str, port: str, path: str
-) -> None:
-    url = scheme + www + host + port + path
-    assert url_key(url) == submitted_urls.url_key_slow(url)
 
 
 names = st.sampled_from([f"http://a.test/{n}" for n in range(6)])

@@ -200,7 +200,7 @@ def test_readers_skip_files_by_the_statistics_of_the_log(lab: TaskLab) -> None:
     (found,) = pa.table(delta_table(lab).get_add_actions(flatten=True)).to_pylist()
     assert found["min.load_id"] == found["max.load_id"] == first
     assert found["min.url"] == "http://pages.test/0"
-    assert {"max.loaded_at", "max.status_code", "max.position", "max.source_url"} <= found.keys()
+    assert {"max.loaded_at", "max.status_code", "max.position", "max.source_url", "max.page_key"} <= found.keys()
     assert "max.markdown" not in found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
 from crash_steps import Crash, CrashSteps
@@ -398,6 +399,32 @@ def test_columns_of_a_later_version_appear_and_an_older_one_leaves_them_alone(
     assert (values[last], len(values)) == ({None}, 3)
     assert old not in values
     assert tables.status(lab.root, table_options=options_of(lab, format))[0].in_step
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_table_of_an_older_version_gains_the_computed_columns(
+    lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a load that the older version has landed; what it has added to the table stays null."""
+    computed = ["page_key", "content_sha256"]
+    older = pa.schema([field for field in schemas.DOCUMENTS if field.name not in computed])
+    added, new = land(lab, "run-1", "a"), land(lab, "run-2", "b")
+    first, second = (next(lab.root.glob(f"documents/**/{load_id}-00000.parquet")) for load_id in (added, new))
+    for path in (first, second):
+        pq.write_table(pq.ParquetFile(path).read().drop_columns(computed).replace_schema_metadata(None), path)
+    done = lab.root / f"_weblake/ledger/{new}.done.json"
+    with monkeypatch.context() as before:
+        before.setattr(schemas, "TABLES", {**schemas.TABLES, "documents": older})
+        done.rename(lab.root / "later")
+        add(lab, format)
+        sync(lab, format)
+    (lab.root / "later").rename(done)
+    sync(lab, format)
+    table = lake(lab, format)._table
+    found = table.to_pyarrow_table() if format == "delta" else table.scan().to_arrow()
+    values = {row["load_id"]: [row[name] for name in computed] for row in found.to_pylist() if row["position"] == 0}
+    assert values[added] == [None, None]
+    assert [len(value) for value in values[new]] == [len("pages.test/0"), 64]
 
 
 def test_a_table_of_page_errors(lab: TaskLab) -> None:

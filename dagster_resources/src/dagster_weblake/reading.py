@@ -48,7 +48,8 @@ _SELECTIONS = 3
 #: The values of `loads`.
 LATEST, ALL, TABLE = "latest", "all", "table"
 #: Metadata of an input, and metadata of an asset that applies to all its inputs, as `weblake/table` and so on.
-_OF_INPUT, _OF_ASSET = ("table", "columns", "loads", "allow_missing_partitions"), ("table", "to", "report", "loads")
+_OF_INPUT = ("table", "columns", "loads", "version", "allow_missing_partitions")
+_OF_ASSET = ("table", "to", "report", "loads", "version")
 _LOAD_TABLES = ("documents", "page_errors")
 #: For a table that is replaced whole: the path key of a partition, and the attribute of the partition that gives it.
 _TIME_KEYS = {"usage_periods": ("period", "month"), "activity": ("activity_date", "day")}
@@ -71,9 +72,12 @@ class WeblakeParquetIOManager(secret_config.SecretConfig, dg.ConfigurableIOManag
     - `columns`: the columns wanted; all by default.
     - `loads`: `latest` (default) for the newest load of the asset or of each partition, `all` for every load of it that
       has not been replaced or deleted, `table` for the whole table, including loads of other writers.
+    - `version`: `latest` reads one row for each page, its newest version with a status below 400; `loads` is `all` then
+      unless it is given.
     - `allow_missing_partitions`: True leaves out partitions that were never materialized.
 
-    An asset's spec may say `weblake/table`, `weblake/to` (another root) and `weblake/loads` for all its readers.
+    An asset's spec may say `weblake/table`, `weblake/to` (another root), `weblake/loads` and `weblake/version` for all
+    its readers.
 
     ```python
     @dg.asset(ins={"docs": dg.AssetIn(metadata={"columns": ["url", "markdown"]})})
@@ -108,7 +112,7 @@ class WeblakeParquetIOManager(secret_config.SecretConfig, dg.ConfigurableIOManag
                     keys=rows.keys,
                     storage_options=options,
                 )
-                value = form(reading)
+                value = form(reading.latest() if rows.latest else reading)
                 if not replaced_since(rows, reading, options):
                     break
             else:
@@ -183,6 +187,8 @@ class Rows:
     #: Load ids; None for all loads.
     loads: tuple[str, ...] | None = None
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: Whether only the newest version of each page is read.
+    latest: bool = False
     #: The files of the loads in this table.
     files: frozenset[str] = frozenset()
 
@@ -203,10 +209,16 @@ def rows_of(context: dg.InputContext, root: str, storage_options: Mapping[str, o
         raise InvalidOption(
             "The input's metadata `columns` is not a list of texts.", hint="Give a list of column names."
         )
+    version = _text(asked, "version", ALL)
+    if version not in (LATEST, ALL):
+        raise InvalidOption(f"The input's metadata says version: {version!r}.", hint=f"Say {LATEST}, or leave it out.")
     rows = Rows(
-        _text(asked, "table", "documents"), _text(asked, "to", root), None if columns is None else tuple(columns)
+        _text(asked, "table", "documents"),
+        _text(asked, "to", root),
+        None if columns is None else tuple(columns),
+        latest=version == LATEST,
     )
-    which = _text(asked, "loads", LATEST)
+    which = _text(asked, "loads", ALL if rows.latest else LATEST)
     if which not in (LATEST, ALL, TABLE):
         raise InvalidOption(f"The input's metadata says loads: {which!r}.", hint=f"Say {LATEST}, {ALL} or {TABLE}.")
     partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None

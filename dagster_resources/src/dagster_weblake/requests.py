@@ -62,6 +62,8 @@ class LandingRequest:
         deadline: How long the job may take from its start, retries included; then it is cancelled and what it had
             scraped is kept as a refused load. Default 24 hours.
         poll_interval: Seconds between status polls at most; they begin sooner. Default 10.
+        report_changes: Adds to the metadata how many pages are new, changed and gone since the landing before. The
+            small columns of all documents of the dataset are read. Default False.
     """
 
     partition: Mapping[str, str] | None = None
@@ -71,6 +73,7 @@ class LandingRequest:
     max_credits: float | None = None
     deadline: timedelta = timedelta(hours=24)
     poll_interval: float = 10.0
+    report_changes: bool = False
 
     #: The table that it lands in.
     table: ClassVar[str] = "documents"

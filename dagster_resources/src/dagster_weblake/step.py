@@ -173,7 +173,16 @@ class Step:
             partitioned=part.key is not None,
             job_url=self.job_url(landing.receipt),
             totals=totals if landing.landed_at is None else None,
+            changes=self._changes(part, landing.receipt.load_id) if self.request.report_changes else None,
         )
+
+    def _changes(self, part: Part, load_id: str) -> Mapping[str, int]:
+        """Return how many pages a landed load has changed, by kind."""
+        try:
+            return orchestration.counts_of_load(self.dataset, load_id)
+        except WeblakeError as error:  # what was landed is safe
+            self.context.log.warning(f"{part}No changes are reported: {error} `weblake changes` shows them later.")
+            return {}
 
     def run_each(
         self,

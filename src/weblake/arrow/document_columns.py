@@ -15,7 +15,7 @@ import pyarrow as pa
 from msgspec import Raw
 
 from weblake.api import response_json
-from weblake.arrow import arrays, fields, schemas, texts
+from weblake.arrow import arrays, fields, pages, schemas, texts
 from weblake.arrow.documents import Parsed
 
 _METADATA = "metadata"
@@ -70,7 +70,10 @@ def _field_names(documents: Sequence[Parsed]) -> Set[str]:
 
 
 def _columns(documents: Sequence[Parsed], there: Set[str], names: Set[str]) -> dict[str, arrays.Values]:
-    made: dict[str, arrays.Values] = {"repaired": [document.repaired for document in documents]}
+    made: dict[str, arrays.Values] = {
+        "repaired": [document.repaired for document in documents],
+        "page_key": [pages.key_of(document.source_url, document.url) for document in documents],
+    }
     misfits: dict[int, set[str]] = {}
     for name in there & names:
         column, read = fields.FIELDS[name]

@@ -13,7 +13,7 @@ from functools import partial
 import pyarrow as pa
 
 from weblake.api import response_json
-from weblake.arrow import arrays, fields, schemas
+from weblake.arrow import arrays, fields, pages, schemas
 from weblake.arrow.document_columns import Deferred, all_columns, columns, deferred_columns
 from weblake.arrow.documents import Parsed, parse, parse_irregular
 from weblake.errors import MalformedReply
@@ -88,7 +88,7 @@ def _batch(
     documents: Sequence[Parsed], same: Mapping[str, arrays.Values], ready: Mapping[str, pa.Array], left: Deferred
 ) -> pa.RecordBatch:
     try:
-        return arrays.column_batch(schemas.DOCUMENTS, len(documents), {**ready, **deferred_columns(left)})
+        return _hashed(len(documents), {**ready, **deferred_columns(left)})
     except (UnicodeDecodeError, *fields.TYPE_ERRORS):
         return _irregular_batch(documents, same)
 
@@ -99,7 +99,14 @@ def _irregular_batch(documents: Sequence[Parsed], same: Mapping[str, arrays.Valu
         made = all_columns(documents)
     except UnicodeDecodeError:
         made = all_columns([_reparse(document) for document in documents])
-    return arrays.column_batch(schemas.DOCUMENTS, len(documents), {**made, **same})
+    return _hashed(len(documents), {**made, **same})
+
+
+def _hashed(rows: int, columns: Mapping[str, arrays.Values]) -> pa.RecordBatch:
+    """Return the batch of these columns, with the hash of each page's text."""
+    ready = arrays.build_arrays(schemas.DOCUMENTS, columns)
+    ready["content_sha256"] = pages.content_sha256(ready, rows)
+    return arrays.column_batch(schemas.DOCUMENTS, rows, ready)
 
 
 def _reparse(document: Parsed) -> Parsed:

@@ -186,7 +186,7 @@ def read_receipt(source: Path | str | IO[bytes]) -> dict[str, object] | None:
 def columns_in_file(file: pq.ParquetFile, columns: Sequence[str], table: pa.Schema) -> list[str]:
     """Return the given columns that the file has; a file of the current schema version has all columns of its table."""
     found: Mapping[bytes, bytes] = file.metadata.metadata or {}
-    same = found.get(VERSION_KEY) == str(SCHEMA_VERSION).encode()
+    same = found.get(VERSION_KEY) == str(SCHEMA_VERSION).encode() and not set(columns) - set(table.names)
     there = set(table.names if same else file.schema_arrow.names)
     return [column for column in columns if column in there]
 

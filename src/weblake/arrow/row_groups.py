@@ -16,6 +16,7 @@ _STATISTICS_COLUMNS = _DICTIONARY_COLUMNS | {
     "url",
     "source_url",
     "scrape_id",
+    "page_key",
     "loaded_at",
     "repaired",
     "occurred_at",

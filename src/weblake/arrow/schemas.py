@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 #: The version of all schemas below, stored in the footer of each file. Adding a column increases it.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 #: The type of all timestamps: microseconds, UTC.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -75,6 +75,9 @@ DOCUMENTS = pa.schema(
         ("extra", pa.large_string()),
         ("repaired", pa.bool_()),
         ("loaded_at", TIMESTAMP),
+        # Since version 2: computed from the columns that pages.COMPUTED names.
+        ("page_key", pa.string()),
+        ("content_sha256", pa.string()),
     ]
 )
 

@@ -52,7 +52,7 @@ def _commands() -> Callable[..., object]:
     table = typer.Typer(help="Delta Lake and Iceberg tables of a dataset.", no_args_is_help=True)
     for group, commands in (
         (app, (single_pages.scrape, single_pages.parse)),
-        (app, (landing.batch, landing.crawl, landing.land, landing.loads, orphans.orphans)),
+        (app, (landing.batch, landing.crawl, landing.land, landing.loads, landing.changes, orphans.orphans)),
         (app, (jobs.status, jobs.cancel, jobs.errors)),
         (app, (discovery.map_, discovery.search, discovery.crawls, discovery.preview)),
         (app, (reports.usage, reports.activity)),

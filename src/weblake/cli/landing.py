@@ -190,6 +190,37 @@ def loads(
         output.note(f"weblake: {len(unreadable) - MAX_NAMED} more loads cannot be read; --json names all.")
 
 
+def changes(
+    root: RootArgument,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="LOAD_ID|TIME", help="A load id or a UTC time. Default: before the first load."
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="LOAD_ID|TIME", help="A load id or a UTC time. Default: now.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Lists the pages that are new, changed or gone since a load or a time."""
+    from weblake.dataset import layout
+    from weblake.dataset.changes import changes as find_changes
+    from weblake.storage import open_storage
+
+    layout.check_holds_dataset(open_storage(root))
+    found = find_changes(root, since, until)
+    if as_json:
+        more = {"counts": found.counts(), "cursor": found.cursor}
+        output.show_json_of_many("changes", (change.to_dict() for change in found), lambda: more)
+        return
+    columns = ("change", "load", "load before", "url")
+    rows = ((each.kind, each.load_id or "", each.before_load_id or "", each.url) for each in found)
+    output.show_long_table(f"Changes in {root}", columns, rows, whole="load")
+    counts = ", ".join(f"{count} {kind}" for kind, count in found.counts().items())
+    output.note(f"weblake: {counts}. Continue with --since {found.cursor}.")
+
+
 def _row_cells(row: HistoryEntry) -> tuple[object, ...]:
     return (
         row.receipt.load_id,

@@ -6,6 +6,7 @@ credentials, read-ahead and error messages apply; a URL is never passed to Arrow
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from weblake.arrow import arrays, pages, parquet, schemas
 from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.storage import Storage
@@ -40,8 +42,57 @@ def dataset(storage: Storage, names: Sequence[str], schema: pa.Schema) -> ds.Dat
     return ds.FileSystemDataset(fragments, schema, form, files)
 
 
-def batches(
-    file: pq.ParquetFile, columns: Sequence[str], batch_size: int, row_groups: Sequence[int] | None = None
+def rows(
+    file: pq.ParquetFile,
+    name: str,
+    schema: pa.Schema,
+    batch_size: int,
+    row_groups: Sequence[int] | None = None,
+    picked: Sequence[int] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file of a table in record batches with the columns of `schema`.
+
+    Path keys are filled in; the computed columns that a file of schema version 1 lacks are computed; other columns that
+    it lacks are null. `picked` are the sorted numbers of the rows to read; None for all.
+    """
+    keys, table = layout.keys_of(name), schemas.TABLES[name.partition("/")[0]]
+    stored = parquet.columns_in_file(file, [each for each in schema.names if each not in keys], table)
+    computed = [each for each in pages.COMPUTED if each in schema.names and each in table.names and each not in stored]
+    needed = dict.fromkeys(each for column in computed for each in pages.COMPUTED[column] if each not in stored)
+    columns = [*stored, *parquet.columns_in_file(file, list(needed), table)]
+    if picked is None:
+        found = _batches(file, columns, batch_size, row_groups)
+    else:
+        found = _picked_batches(file, columns or ["load_id"], batch_size, row_groups, picked)
+    for batch in found:
+        yield _with_keys(pages.with_computed(batch, computed) if computed else batch, keys, schema)
+
+
+def _picked_batches(
+    file: pq.ParquetFile,
+    columns: Sequence[str],
+    batch_size: int,
+    row_groups: Sequence[int] | None,
+    picked: Sequence[int],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the picked rows of a file; a row group without one is not read."""
+    first = 0
+    for group in range(file.num_row_groups):
+        end = first + file.metadata.row_group(group).num_rows
+        if (row_groups is None or group in row_groups) and bisect_left(picked, first) < bisect_left(picked, end):
+            begin = first
+            for batch in _batches(file, columns, batch_size, [group]):
+                some = picked[bisect_left(picked, begin) : bisect_left(picked, begin + batch.num_rows)]
+                if len(some) == batch.num_rows:
+                    yield batch
+                elif some:
+                    yield batch.take(arrays.column(pa.int64(), [row - begin for row in some]))
+                begin += batch.num_rows
+        first = end
+
+
+def _batches(
+    file: pq.ParquetFile, columns: Sequence[str], batch_size: int, row_groups: Sequence[int] | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file in record batches with these columns, which the file must have."""
     groups = list(range(file.num_row_groups) if row_groups is None else row_groups)
@@ -72,7 +123,7 @@ def opened(storage: Storage, name: str) -> IO[bytes]:
         ) from None
 
 
-def with_keys(rows: pa.RecordBatch, keys: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
+def _with_keys(rows: pa.RecordBatch, keys: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch of one file's rows with the columns of `schema`; path keys are filled in, missing columns null."""
     stored = rows.schema.names
     if stored == schema.names[: len(stored)]:  # the usual case, measurably faster for tables of many files

@@ -37,6 +37,9 @@ DELTA = "delta"
 #: Entries of the service's activity list that a run has read and that are not yet merged into a day's file.
 PENDING_ACTIVITY = "_weblake/activity"
 
+#: Which version of which page each replaced load had, and the note that somebody asks for that (dataset/changes.py).
+REPLACED, CURSORS = "_weblake/replaced", "_weblake/replaced/cursors.json"
+
 #: The partition keys of the load tables by default.
 DEFAULT_KEYS = ("load_date",)
 #: Maximum characters of a partition value, and maximum bytes of the encoded `key=value`: the limit of file systems.
@@ -49,7 +52,7 @@ DOCUMENTS_COLUMNS = (
     *("description", "language", "keywords", "content_type", "og_locale_alternate", "markdown", "summary", "html"),
     *("raw_html", "screenshot", "audio", "video", "answer", "highlights", "links", "images", "json", "actions"),
     *("change_tracking", "branding", "warning", "error", "concurrency_limited", "concurrency_queue_duration_ms"),
-    *("metadata", "extra", "repaired", "loaded_at"),
+    *("metadata", "extra", "repaired", "loaded_at", "page_key", "content_sha256"),
 )
 PAGE_ERRORS_COLUMNS = ("load_id", "job_id", "job_kind", "url", "outcome", "code", "error", "occurred_at")
 

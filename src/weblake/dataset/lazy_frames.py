@@ -7,7 +7,7 @@ any other column is read: most bytes of a page table are text columns that filte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import polars as pl
@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
-from weblake.arrow import parquet
 from weblake.dataset import layout
-from weblake.dataset.arrow_files import batches, with_keys
+from weblake.dataset.arrow_files import rows
 from weblake.dataset.prefetch import Source, in_order
 from weblake.storage import Storage
 
@@ -28,15 +27,21 @@ FRAME_ROWS, FRAME_BYTES = 1024, 4 << 20
 _MATCHES = "*matches"
 
 
-def lazy_frame(storage: Storage, names: Sequence[str], schema: pa.Schema) -> pl.LazyFrame:
-    """Return the files as one LazyFrame with exactly this schema; columns that the files lack are path keys."""
-    source = partial(_frames, storage, tuple(names), schema)
+def lazy_frame(
+    storage: Storage, pick: Callable[[], Mapping[str, Sequence[int] | None]], schema: pa.Schema
+) -> pl.LazyFrame:
+    """Return files as one LazyFrame with exactly this schema; columns that the files lack are path keys.
+
+    `pick` is called at each collection of the frame; it returns the files, with the rows to read of each, or None for
+    all.
+    """
+    source = partial(_frames, storage, pick, schema)
     return register_io_source(source, schema=_frame(schema.empty_table()).schema)
 
 
 def _frames(
     storage: Storage,
-    names: Sequence[str],
+    pick: Callable[[], Mapping[str, Sequence[int] | None]],
     schema: pa.Schema,
     columns: list[str] | None,
     predicate: pl.Expr | None,
@@ -45,11 +50,13 @@ def _frames(
 ) -> Iterator[pl.DataFrame]:
     # In the order of the schema: the streaming engine of Polars 1.30 takes columns by place.
     wanted = schema if columns is None else pa.schema([field for field in schema if field.name in columns])
+    picked = pick()
+    names = list(picked)
     if predicate is not None and n_rows is None:
         names = [name for name in names if _possible(predicate, layout.keys_of(name))]
 
     def opened(name: str, source: Source) -> _File:
-        return _File(pq.ParquetFile(source), layout.keys_of(name), schema)
+        return _File(pq.ParquetFile(source), name, schema, picked[name])
 
     if predicate is not None and n_rows is None:
         yield from in_order(storage, names, lambda name, source: opened(name, source).matching(wanted, predicate))
@@ -60,8 +67,8 @@ def _frames(
     read = pa.schema([schema.field(name) for name in names_read])
     most = min(batch_size or FRAME_ROWS, n_rows or FRAME_ROWS, FRAME_ROWS)
     left = n_rows
-    rows = in_order(storage, names, lambda name, source: opened(name, source).all(read, most))
-    for frame in _gathered(rows, n_rows):
+    found = in_order(storage, names, lambda name, source: opened(name, source).all(read, most))
+    for frame in _gathered(found, n_rows):
         # The limit applies before the filter: `head(30).filter(…)`.
         some = frame if left is None else frame.head(left)
         yield _select(some if predicate is None else some.filter(predicate), wanted.names)
@@ -76,13 +83,13 @@ def _gathered(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[p
     A frame for each small file, or for each thousand short rows, would cost Polars more time than reading the file.
     """
     pending: list[pa.RecordBatch] = []
-    rows = size = 0
+    count = size = 0
     for batch in batches:
         pending.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if size >= FRAME_BYTES or (most is not None and rows >= most):
+        count, size = count + batch.num_rows, size + batch.nbytes
+        if size >= FRAME_BYTES or (most is not None and count >= most):
             yield _frame(pa.Table.from_batches(pending))
-            pending, rows, size = [], 0, 0
+            pending, count, size = [], 0, 0
     if pending:
         yield _frame(pa.Table.from_batches(pending))
 
@@ -90,17 +97,15 @@ def _gathered(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[p
 class _File:
     """One open Parquet file of a table."""
 
-    def __init__(self, file: pq.ParquetFile, keys: Mapping[str, str], schema: pa.Schema) -> None:
+    def __init__(self, file: pq.ParquetFile, name: str, schema: pa.Schema, picked: Sequence[int] | None) -> None:
         self._file = file
-        self._keys = keys
+        self._name = name
         self._schema = schema
-        own = pa.schema([field for field in schema if field.name not in keys])
-        self._names = set(parquet.columns_in_file(file, own.names, own))
+        self._picked = picked
 
     def all(self, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
         """Yield all rows in record batches of at most `most` rows."""
-        for batch in batches(self._file, self._stored(schema.names), most):
-            yield with_keys(batch, self._keys, schema)
+        return rows(self._file, self._name, schema, most, picked=self._picked)
 
     def matching(self, wanted: pa.Schema, predicate: pl.Expr) -> Iterator[pl.DataFrame]:
         """Yield the rows that match, per row group; other columns than the filter's are read only after a match."""
@@ -115,16 +120,10 @@ class _File:
                 yield _select(frame.filter(matches), wanted.names)
 
     def _group(self, group: int, names: Iterable[str]) -> pl.DataFrame:
-        schema = self._columns(names)
-        rows = max(1, self._file.metadata.row_group(group).num_rows)
-        found = batches(self._file, self._stored(names), rows, [group])
-        return _frame(pa.Table.from_batches([with_keys(batch, self._keys, schema) for batch in found], schema=schema))
-
-    def _columns(self, names: Iterable[str]) -> pa.Schema:
-        return pa.schema([self._schema.field(name) for name in names])
-
-    def _stored(self, names: Iterable[str]) -> list[str]:
-        return [name for name in names if name in self._names]
+        schema = pa.schema([self._schema.field(name) for name in names])
+        most = max(1, self._file.metadata.row_group(group).num_rows)
+        found = rows(self._file, self._name, schema, most, [group], self._picked)
+        return _frame(pa.Table.from_batches(found, schema=schema))
 
 
 def _possible(predicate: pl.Expr, keys: Mapping[str, str]) -> bool:

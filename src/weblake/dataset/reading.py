@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weblake.arrow import parquet, schemas
-from weblake.dataset import arrow_files, layout, ledger_listing, prefetch
+from weblake.arrow import schemas
+from weblake.dataset import arrow_files, layout, ledger_listing, newest, prefetch
 from weblake.dataset.identity import checked_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.errors import FeatureMissing, InvalidOption
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 #: Default number of rows of a record batch.
 BATCH_ROWS = 1024
+_RETIRED = ledger_listing.RETIRED
 
 
 def read(
@@ -66,6 +68,14 @@ def read(
 
 
 @dataclass(frozen=True, slots=True)
+class Latest:
+    """Which version of each page is read."""
+
+    as_of: newest.When | None
+    successful: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """One table: its files, and methods that return its rows in several formats.
 
@@ -82,6 +92,30 @@ class Reading:
     loads: tuple[str, ...] | None = None
     #: The values to read of each path key; keys that are not named may have any value.
     keys: Mapping[str, tuple[str, ...]] | None = None
+    #: Set by `latest`: only one version of each page is read.
+    version: Latest | None = None
+
+    def latest(self, as_of: newest.When | None = None, *, successful: bool = True) -> Reading:
+        """Return a reading of one row for each page: its newest version. Nothing is read yet.
+
+        A page is a `page_key`; rows without one are left out. The newest version is that of the load that began last
+        (`loaded_at`, then `load_id`); of several rows of one load, the one with the highest `position`. Selected
+        columns, loads and path keys stay: the newest version is looked for among the rows that they leave. Replaced
+        loads do not count. A first pass reads the columns page_key, status_code and loaded_at of all files; memory
+        holds about 400 bytes for each page.
+
+        Args:
+            as_of: Only loads that had landed at this time, or up to and with the load with this id. Loads that were
+                replaced since then are not there any more. Default: all.
+            successful: Only versions with a status below 400: a page that fails today keeps the version of yesterday.
+                False: the newest version whatever its status.
+
+        Raises:
+            InvalidOption: The table is not `documents`. An `as_of` that is no time is reported when the table is read.
+        """
+        if self.table != "documents":
+            raise InvalidOption(f"{self.table} has no versions of pages.", hint="Read the table documents.")
+        return replace(self, version=Latest(as_of, successful))
 
     def files(self) -> list[str]:
         """Return the paths of the files that hold the rows, relative to the root, sorted.
@@ -91,7 +125,7 @@ class Reading:
             StorageRefused: A file of a load that has landed and was not replaced does not exist; the message names the
                 loads.
         """
-        return self._plan()[0]
+        return list(self._pick(self._plan()[0]))
 
     def schema(self) -> pa.Schema:
         """Return the columns of every format and their Arrow types; raises as `files`."""
@@ -103,7 +137,9 @@ class Reading:
         return self.storage.url
 
     def count_rows(self) -> int:
-        """Return the number of rows; only the footers of the files are read."""
+        """Return the number of rows; only the footers of the files are read, or the small columns for `latest`."""
+        if self.version is not None:
+            return sum(len(rows or ()) for rows in self._pick(self._plan()[0]).values())
 
         def read(name: str, source: prefetch.Source) -> Iterator[int]:
             yield pq.read_metadata(source).num_rows
@@ -125,7 +161,18 @@ class Reading:
         return pa.Table.from_batches(list(self._batches(names, schema, BATCH_ROWS)), schema=schema)
 
     def to_dataset(self) -> pyarrow.dataset.Dataset:
-        """Return the current files as an Arrow dataset; it pushes columns and filters down to the files."""
+        """Return the current files as an Arrow dataset; it pushes columns and filters down to the files.
+
+        Arrow reads the files itself: `page_key` and `content_sha256` are null in files of schema version 1, for which
+        the other formats compute them.
+
+        Raises:
+            InvalidOption: This is a reading of `latest`, of which an Arrow dataset cannot select the rows.
+        """
+        if self.version is not None:
+            raise InvalidOption(
+                "An Arrow dataset cannot read the newest versions of pages.", hint="Use to_reader or to_polars_lazy."
+            )
         return arrow_files.dataset(self.storage, *self._plan())
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -170,12 +217,13 @@ class Reading:
         from weblake.dataset import lazy_frames
 
         names, schema = self._plan()
-        return lazy_frames.lazy_frame(self.storage, names, schema)
+        return lazy_frames.lazy_frame(self.storage, partial(self._pick, names), schema)
 
     def _plan(self) -> tuple[list[str], pa.Schema]:
         """Return the files and the columns. The ledger is listed first: a load that lands meanwhile is not missed."""
         is_of_loads, ledger = self.table in layout.LOAD_TABLES, Ledger(self.storage)
-        landed = self._landed(ledger) if is_of_loads else set()
+        known = ledger_listing.steps(ledger) if is_of_loads and (self.loads is None or self.version) else {}
+        landed = self._landed(known) if is_of_loads else set()
         names = [name for name in self.storage.list(self.table) if layout.is_data(name)]
         found = layout.keys_of(names[0]) if names else layout.Layout(self.storage).keys(self.table)
         schema = schemas.with_keys(self.table, found)
@@ -186,14 +234,25 @@ class Reading:
             self._require_files(ledger, landed - {int(layout.load_id_in(name), 16) for name in names})
         loads = None if self.loads is None else set(self.loads)
         names = [name for name in names if loads is None or layout.load_id_in(name) in loads]
+        if self.version is not None:
+            names = [name for name in names if not known.get(int(layout.load_id_in(name), 16), 0) & _RETIRED]
+            if self.version.as_of is not None:
+                landings = newest.Landings.of(ledger, known)
+                then = landings.at(landings.moment(self.version.as_of))
+                names = [name for name in names if layout.load_id_in(name) in then]
         return [name for name in names if self._has_keys(name)], schema
 
-    def _landed(self, ledger: Ledger) -> set[int]:
+    def _pick(self, names: Sequence[str]) -> Mapping[str, Sequence[int] | None]:
+        """Return the files to read, with the numbers of the rows to read of each; None for all rows."""
+        if self.version is None:
+            return dict.fromkeys(names)
+        return newest.newest_rows(self.storage, names, successful=self.version.successful)
+
+    def _landed(self, known: Mapping[int, int]) -> set[int]:
         """Return the ids of the loads whose rows are asked for, as integers."""
         if self.loads is not None:
             return {int(load_id, 16) for load_id in self.loads}
-        landed, retired = ledger_listing.DONE, ledger_listing.RETIRED
-        return {load for load, has in ledger_listing.steps(ledger).items() if has & landed and not has & retired}
+        return {load for load, has in known.items() if has & ledger_listing.DONE and not has & _RETIRED}
 
     def _require_files(self, ledger: Ledger, absent: set[int]) -> None:
         """Raise StorageRefused if one of these loads, which have no file in the table, has landed one there."""
@@ -218,13 +277,12 @@ class Reading:
                 )
 
     def _batches(self, names: list[str], schema: pa.Schema, batch_size: int) -> Iterator[pa.RecordBatch]:
-        def read(name: str, source: prefetch.Source) -> Iterator[pa.RecordBatch]:
-            file, keys = pq.ParquetFile(source), layout.keys_of(name)
-            stored = parquet.columns_in_file(file, schema.names, schemas.TABLES[self.table])
-            for batch in arrow_files.batches(file, stored, batch_size):
-                yield arrow_files.with_keys(batch, keys, schema)
+        picked = self._pick(names)
 
-        return prefetch.in_order(self.storage, names, read)
+        def read(name: str, source: prefetch.Source) -> Iterator[pa.RecordBatch]:
+            return arrow_files.rows(pq.ParquetFile(source), name, schema, batch_size, picked=picked[name])
+
+        yield from prefetch.in_order(self.storage, list(picked), read)
 
 
 def _texts(values: str | Sequence[str]) -> tuple[str, ...]:

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from weblake.api import models
 from weblake.api.options.values import url_problem, uuid_problem
+from weblake.api.page_keys import page_key
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, StartAttempt
 from weblake.errors import OutcomeUnknown, Remedy
 from weblake.jobs.usage_reports import Listing
 from weblake.loads import sent_lists
-from weblake.loads.submitted_urls import url_key
 
 #: Tolerance in seconds when the time of a job is compared with the intent's: an HTTP date has whole seconds.
 CLOCK_SLACK_S = 2.0
@@ -56,7 +56,7 @@ def find_candidates(
         if owner not in (None, intent.load_id, job_load_id(intent.kind, job_id)):
             continue
         if not _may_be_target(entry.target, first_target):
-            other_targets.setdefault(url_key(entry.target or ""), set()).add(job_id)
+            other_targets.setdefault(page_key(entry.target or ""), set()).add(job_id)
             continue
         if uuid_problem(job_id) or entry.endpoint is None or models.parse_time(entry.created_at) is None:
             raise outcome_unknown(
@@ -80,7 +80,7 @@ def _jobs_of_later_urls(
     """
     if start.urls is None or not targets:
         return []
-    sent = {url_key(url) for url in sent_lists.read(ledger.storage, start.load_id, start.urls)}
+    sent = {page_key(url) for url in sent_lists.read(ledger.storage, start.load_id, start.urls)}
     jobs = sorted({job_id for target, listed in targets.items() if target in sent for job_id in listed})
     if len(jobs) == 1 and ledger.owner(intent.kind, jobs[0]) is not None:
         return jobs
@@ -114,7 +114,7 @@ def _may_be_target(target: str | None, first_target: str | None) -> bool:
     """
     if not target or not first_target or url_problem(target):
         return True
-    return url_key(target) == url_key(first_target)
+    return page_key(target) == page_key(first_target)
 
 
 def outcome_unknown(intent: Intent, why: str, remedy: Remedy) -> OutcomeUnknown:

@@ -6,13 +6,17 @@ left undone.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from weblake.dataset import landed_loads, layout
 from weblake.dataset.records import Done, Intent
 from weblake.dataset.root import DOCUMENTS, Dataset, LandedLoad
 from weblake.dataset.slots import SlotEntry, group_of_intent, replacements
+from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
+
+_LOG = logging.getLogger("weblake.landing")
 
 
 def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Done:
@@ -86,13 +90,28 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:
     """Record that another load has replaced a load, and remove its files; safe to repeat.
 
     The record is written first and the entry in the index is removed last, so that an interrupted retirement is found
-    and finished. The documents are removed before the page errors, so documents are never visible without the errors of
-    their load. Of the load, only the entry is read: its records may be damaged, or of a newer version.
+    and finished. Before the documents are removed, it is kept which versions of pages they were (dataset/changes.py).
+    They are removed before the page errors, so documents are never visible without the errors of their load. Of the
+    records of the load, only the entry is read: the others may be damaged, or of a newer version.
     """
     dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by, version=entry.version)
     for name in _files(entry):
+        if name.startswith(f"{DOCUMENTS}/"):
+            _keep_versions(dataset, entry.load_id, name)
         dataset.storage.delete(name)
     dataset.slots.remove(entry)
+
+
+def _keep_versions(dataset: Dataset, load_id: str, name: str) -> None:
+    """Keep which versions of pages a load had; a file that cannot be read does not keep it from being replaced."""
+    from pyarrow import ArrowException
+
+    from weblake.dataset.changes import keep_versions
+
+    try:
+        keep_versions(dataset.storage, load_id, name)
+    except (StorageRefused, ArrowException, OSError) as error:
+        _LOG.warning("`weblake changes` will not know the pages of the replaced load %s: %s", load_id, error)
 
 
 def _files(entry: SlotEntry) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _VERSIONS = {ADDED: 1, REMOVED: 2}
 #: The first columns of the table: the log has their minimum and maximum, by which readers skip files.
-_PRUNED = ("load_id", "url", "source_url", "status_code", "position", "loaded_at", "outcome", "occurred_at")
+_PRUNED = ("load_id", "url", "source_url", "page_key", "status_code", "position", "loaded_at", "outcome", "occurred_at")
 #: The table's property for the number of columns, from the first one, with these statistics; by default 32.
 _INDEXED = "delta.dataSkippingNumIndexedCols"
 #: How the description of a table begins that names the dataset whose rows it has.

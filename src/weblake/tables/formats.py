@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weblake.dataset import arrow_files, layout, prefetch
+from weblake.dataset import arrow_files, prefetch
 from weblake.receipt import Receipt
 from weblake.storage import Storage
 
@@ -72,10 +72,7 @@ class Change:
 
         def read(name: str, source: prefetch.Source) -> Iterator[pa.RecordBatch]:
             try:
-                file, keys = pq.ParquetFile(source), layout.keys_of(name)
-                stored = [each for each in self.schema.names if each in file.schema_arrow.names]
-                for batch in arrow_files.batches(file, stored, _BATCH_ROWS):
-                    yield arrow_files.with_keys(batch, keys, self.schema)
+                yield from arrow_files.rows(pq.ParquetFile(source), name, self.schema, _BATCH_ROWS)
             except Exception as error:
                 self.unreadable[loads[name]] = error
                 raise

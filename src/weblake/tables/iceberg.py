@@ -31,7 +31,7 @@ _RETRIES = "commit.retry.num-retries"
 _ENDPOINT = "s3.endpoint"
 #: Columns whose whole minimum and maximum the manifests hold. By default they hold the first 16 characters of a text,
 #: in which the URLs of a site do not differ.
-_FULL_METRICS = ("url", "source_url")
+_FULL_METRICS = ("url", "source_url", "page_key")
 #: Most values of a set for which pyiceberg looks at the statistics of a file; with more, it reads every file.
 _MAX_IN_SET = 200
 #: Bytes of rows that are written as one part of a commit: pyiceberg takes no stream for a table with partitions.

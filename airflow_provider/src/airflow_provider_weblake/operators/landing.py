@@ -67,6 +67,8 @@ class LandingOperator(DatasetOperator):
         rows of `page_errors` and no failure.
     :param max_credits: Refuses to start what would cost more, lowers the limit of a crawl, and cancels a job that
         passes it (templated).
+    :param report_changes: Adds to the receipt how many pages are `new`, `changed` and `gone` since the landing before.
+        The small columns of all documents of the dataset are read. Default False.
     :param asset_partitions: Puts the load's partition values on the events of outlet assets. Airflow then starts only
         consumers with a partitioned timetable; default False.
     """
@@ -84,6 +86,7 @@ class LandingOperator(DatasetOperator):
         missing_ratio: float = 0.0,
         fail_ratio: float = 1.0,
         max_credits: float | str | None = None,
+        report_changes: bool = False,
         asset_partitions: bool = False,
         **kwargs: object,
     ) -> None:
@@ -99,6 +102,7 @@ class LandingOperator(DatasetOperator):
         self.missing_ratio = missing_ratio
         self.fail_ratio = fail_ratio
         self.max_credits = max_credits
+        self.report_changes = report_changes
         #: The load that this execution returns.
         self._to_return: Load | None = None
 
@@ -164,6 +168,11 @@ class LandingOperator(DatasetOperator):
         # The event of the end of a load that lands now has logged all of its receipt but the files.
         self.log.info("Landed: %s", json.dumps(receipt["files"] if landing.landed_at is None else receipt))
         self._to_return = load
+        if self.report_changes:
+            try:
+                receipt |= orchestration.counts_of_load(load.dataset, landing.receipt.load_id)
+            except errors.WeblakeError as error:  # what was landed is safe
+                self.log.warning("The receipt has no changes: %s `weblake changes` shows them later.", error)
         return self.report_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())
 
     def _report_landed_job(self, context: Context, dataset: Dataset, landing: LandedLoad) -> None:

@@ -72,6 +72,10 @@ class JobComponent(LandingComponent, ABC):
     ] = None
     deadline: ResolvedDeadline = timedelta(hours=24)
     poll_interval: Annotated[float, doc("The maximum interval between status polls, in seconds.", 10)] = 10.0
+    report_changes: Annotated[
+        bool,
+        doc("Counts the pages that are new, changed and gone; reads small columns of the whole dataset.", example=True),
+    ] = False
     checks: Annotated[
         DocumentChecksBlock | None,
         doc(

@@ -7,7 +7,7 @@ markup.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING
@@ -160,6 +160,7 @@ def load_metadata(
     partitioned: bool,
     job_url: str = "",
     totals: orchestration.Totals | None = None,
+    changes: Mapping[str, int] | None = None,
 ) -> dict[str, dg.MetadataValue]:
     """Return the metadata of a load that has landed.
 
@@ -172,6 +173,7 @@ def load_metadata(
         partitioned: Whether it is one partition of its asset.
         job_url: The address of the job's page, if it has one.
         totals: What the run has waited, retried and downloaded; None if an earlier run had landed the load.
+        changes: How many pages are `new`, `changed` and `gone`; None if that was not counted.
     """
     receipt = landing.receipt
     files = {file.path.partition("/")[0]: file for file in receipt.files}
@@ -189,6 +191,7 @@ def load_metadata(
             "weblake/landed_at": _landed_at(landing),
             **table_facts(dataset, "documents", receipt.files, documents.rows if documents else 0, partitioned),
             **{f"weblake/{name}": count for name, count in counts.items() if count or name in _COUNTS},
+            **{f"weblake/{kind}": count for kind, count in (changes or {}).items()},
             "weblake/credits_used": amount(receipt.credits_used),
             **({} if totals is None else _effort(totals)),
             "dagster/uri": _uri(dataset, documents),

@@ -21,7 +21,7 @@ COLUMNS = {
     "raw_html:large screenshot:large audio:large video:large answer:large highlights:large links:list<string> "
     "images:list<string> json:large actions:actions change_tracking:change_tracking branding:large warning error "
     "concurrency_limited:bool concurrency_queue_duration_ms:int64 metadata:map extra:large repaired:bool "
-    "loaded_at:time",
+    "loaded_at:time page_key content_sha256",
     "page_errors": "load_id job_id job_kind url outcome code error occurred_at:time",
     "usage_periods": "period_start:time period_end:time api_key total_credits:double total_tokens:double "
     "reported_at:time",
@@ -63,6 +63,8 @@ DESCRIPTIONS = {
     "extra": "JSON object of the fields that have no column.",
     "repaired": "A value had to be repaired to be storable.",
     "loaded_at": "When the load was put on record, UTC.",
+    "page_key": "The page: the address that was asked for, less what services change in it.",
+    "content_sha256": "SHA-256 of the page's stored text.",
     "outcome": "failed, robots_blocked, rejected or missing.",
     "code": "The service's code of the error.",
     "occurred_at": "When it happened, UTC.",

@@ -17,20 +17,24 @@ from weblake_service.server import LocalService
 PAGE = (
     b"<!doctype html><title>T</title><main><h1>Hello</h1>" + b"<p>Text of a page, with <a href=/x>links</a>.</p>" * 80
 )
+#: The same page, put in by a script.
+SHELL = b"<!doctype html><title>T</title><div id=root></div><script>root.innerHTML = `%s`</script>" % PAGE[28:]
 WAYS: dict[str, dict[str, object]] = {
     "a screenshot": {"formats": ["screenshot"]},
     "markdown after `waitFor`": {"formats": ["markdown"], "waitFor": 1},
+    "a page that a script fills": {"formats": ["markdown"]},
     "an action, in a context of its own": {"actions": [{"type": "wait", "milliseconds": 1}]},
 }
 
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
+        body = SHELL if self.path == "/shell" else PAGE
         self.send_response(200)
         self.send_header("content-type", "text/html")
-        self.send_header("content-length", str(len(PAGE)))
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(PAGE)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -56,7 +60,8 @@ def main() -> None:
 
         def scrape(options: dict[str, object]) -> float:
             began = time.monotonic()
-            body = {"url": url, "maxAge": 0, **options}
+            shell = "shell" if options is WAYS["a page that a script fills"] else ""
+            body = {"url": f"{url}{shell}", "maxAge": 0, **options}
             http.post("/v2/scrape", json=body, headers={"Authorization": "Bearer k"}).raise_for_status()
             return time.monotonic() - began
 

@@ -2,6 +2,7 @@
 
     uv run python benchmarks/crawl.py                        2,000 pages, under two minutes
     uv run python benchmarks/crawl.py --pages 300            a short look
+    uv run python benchmarks/crawl.py --shells 10            every tenth page is filled by a script, in the browser
     uv run python benchmarks/crawl.py --profile out.prof     the service under cProfile; the figures then mean nothing
 
 The site is generated (9 KB of article, navigation and links a page) and served by a process of its own. `loop` fetches
@@ -65,9 +66,18 @@ def page(number: int, pages: int) -> bytes:
     ).encode()
 
 
-async def serve_site(pages: int) -> None:
+def shell(body: bytes) -> bytes:
+    """The same page as an application sends it: a script puts its body in."""
+    head, _, rest = body.decode().partition("<body>")
+    filled = json.dumps(rest.partition("</body>")[0]).replace("</", "<\\/")
+    return f"{head}<body><div id=root></div><script>root.innerHTML = {filled}</script></body></html>".encode()
+
+
+async def serve_site(pages: int, shells: int) -> None:
     """Serves the site until standard input closes."""
     made = [page(number, pages) for number in range(pages)]
+    if shells:
+        made[shells - 1 :: shells] = map(shell, made[shells - 1 :: shells])
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -178,17 +188,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shells", type=int, default=0, metavar="N", help="a script fills each Nth page (none)")
     parser.add_argument("--profile", help="where cProfile's figures of the service go")
     parser.add_argument("--site", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.site:
-        asyncio.run(serve_site(given.site))
+        asyncio.run(serve_site(given.site, given.shells))
         return
     loop: list[Spent] = []
     convert: list[Spent] = []
     whole: list[Spent] = []
     memory, size = 0.0, 0
-    with process(str(HERE), "--site", str(given.pages)) as (_, site):
+    with process(str(HERE), "--site", str(given.pages), "--shells", str(given.shells)) as (_, site):
         for _ in range(1 if given.profile else given.rounds):
             with spending(loop):
                 got = asyncio.run(fetch_all(site, given.pages))

@@ -1,14 +1,16 @@
 """How much of a page's main content survives, and how fast: word-bag precision, recall and F1 over hand-made answers.
 
     uv run python benchmarks/main_content.py SAMPLE
-    uv run --with trafilatura --with resiliparse --with readability-lxml \\
-        python benchmarks/main_content.py SAMPLE --against
+    npm install --prefix DIRECTORY @mozilla/readability defuddle jsdom linkedom
+    uv run --with trafilatura --with resiliparse --with readability-lxml --with chromerag \\
+        python benchmarks/main_content.py SAMPLE --against --node DIRECTORY
 
 SAMPLE is a directory in the layout of the public WCXB benchmark: `html/ID.html.gz` and `ground-truth/ID.json`. Link
 targets are taken out of the markdown before words are counted; the mean is over pages, as WCXB reports it. Speed is
 processor time of one thread, so that a busy machine says the same as an idle one. `kept` is the share of the snippets
 that belong to the content and are there, `rejected` the share of those that do not belong to it and are not.
-`--against` measures other extractors, where they are installed, in the same run.
+`--against` measures other extractors, where they are installed, in the same run; those that run in Node.js are timed by
+the clock, because their work is done in another process.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import gzip
 import importlib
 import json
 import re
+import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -91,15 +94,17 @@ def share_there(snippets: Sequence[str], got: str) -> float | None:
     return sum(" ".join(WORD.findall(snippet.lower())) in text for snippet in snippets) / len(snippets)
 
 
-def measure(pages: Sequence[Sample], extract: Extractor) -> tuple[list[Score], float]:
-    """The scores in order, and the seconds of processor time that they took."""
+def measure(
+    pages: Sequence[Sample], extract: Extractor, clock: Callable[[], float] = time.thread_time
+) -> tuple[list[Score], float]:
+    """The scores in order, and the seconds of processor time that they took, or of another clock."""
     for page in pages[:3]:
         extract(page.html, page.url)
     scores, spent = [], 0.0
     for page in pages:
-        began = time.thread_time()
+        began = clock()
         got = extract(page.html, page.url)
-        spent += time.thread_time() - began
+        spent += clock() - began
         foreign = share_there(page.foreign, got)
         rejected = None if foreign is None else 1 - foreign
         scores.append(Score(page.kind, *score(got, page.content), share_there(page.belongs, got), rejected))
@@ -119,12 +124,13 @@ def convert(html: bytes, url: str, *, only_main_content: bool) -> str:
     return str(page_of_body(fetched, url, {"only_main_content": only_main_content}).document["markdown"])
 
 
-def others() -> Iterator[tuple[str, Extractor]]:
-    """The other extractors that are installed, each as its own documentation calls it."""
+def others(node_modules: Path | None) -> Iterator[tuple[str, Extractor, Callable[[], float]]]:
+    """The other extractors that are installed, each as its own documentation calls it, and the clock to time it."""
     for package, make in (
         ("trafilatura", _trafilatura),
         ("resiliparse", _resiliparse),
         ("readability-lxml", _readability),
+        ("chromerag", _chromerag),
     ):
         try:
             number = version(package)
@@ -132,7 +138,12 @@ def others() -> Iterator[tuple[str, Extractor]]:
             print(f"{package}: not installed; add `--with {package}` to `uv run`.")
             continue
         for label, extract in make():
-            yield f"{package} {number}, {label}", extract
+            yield f"{package} {number}, {label}", extract, time.thread_time
+    if node_modules is None:
+        return
+    for package in ("@mozilla/readability", "defuddle"):
+        number = json.loads((node_modules / package / "package.json").read_bytes())["version"]
+        yield f"{package} {number}", _in_node(node_modules, package), time.perf_counter
 
 
 def _trafilatura() -> Iterator[tuple[str, Extractor]]:
@@ -157,6 +168,27 @@ def _readability() -> Iterator[tuple[str, Extractor]]:
             return ""  # It raises on pages in which it finds nothing; that counts as nothing found.
 
     yield "text", extract
+
+
+def _chromerag() -> Iterator[tuple[str, Extractor]]:
+    extractor = importlib.import_module("chromerag").ChromeRAG()
+    yield "markdown", lambda html, url: extractor.extract(html.decode("utf-8", "replace"), url=url).markdown
+
+
+def _in_node(node_modules: Path, package: str) -> Extractor:
+    script = Path(__file__).with_name("main_content.mjs")
+    command = ["node", str(script), str(node_modules.resolve()), package]
+    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    pages, texts = worker.stdin, worker.stdout
+
+    def extract(html: bytes, url: str) -> str:
+        pages.write(json.dumps({"html": html.decode("utf-8", "replace"), "url": url}).encode() + b"\n")
+        pages.flush()
+        return str(json.loads(texts.readline()))
+
+    return extract
 
 
 def mean(values: Sequence[float | None]) -> str:
@@ -185,6 +217,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sample", type=Path, help="a directory with html/ and ground-truth/")
     parser.add_argument("--against", action="store_true", help="measure other extractors too")
+    parser.add_argument("--node", type=Path, help="a directory with node_modules/ of readability and defuddle")
     parser.add_argument("--whole", action="store_true", help="measure the whole page too, nothing filtered")
     asked = parser.parse_args()
     pages = list(samples(asked.sample))
@@ -192,13 +225,13 @@ def main() -> None:
         parser.error(
             f"{asked.sample} has no ground-truth/*.json. Name the directory that holds html/ and ground-truth/."
         )
-    contestants: list[tuple[str, Extractor]] = [("weblake", own)]
+    contestants: list[tuple[str, Extractor, Callable[[], float]]] = [("weblake", own, time.thread_time)]
     if asked.whole:
-        contestants.append(("weblake, whole page", whole_page))
+        contestants.append(("weblake, whole page", whole_page, time.thread_time))
     if asked.against:
-        contestants += others()
-    for label, extract in contestants:
-        report(label, *measure(pages, extract))
+        contestants += others(asked.node / "node_modules" if asked.node else None)
+    for label, extract, clock in contestants:
+        report(label, *measure(pages, extract, clock))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from weblake.errors import InvalidOption
 
+#: When pages that come over HTTP are rendered in a browser, and the variable with the default of a service.
+RENDER_MODES, RENDER = ("auto", "always", "never"), "WEBLAKE_RENDER"
 #: The default team of a key.
 DEFAULT_TEAM = "local"
 
@@ -97,6 +100,8 @@ class ServiceConfig:
     llm_clean_chars: int = 30_000
     #: Maximum concurrent calls of the model, over all teams.
     llm_concurrency: int = 4
+    #: Which pages are rendered: those that scripts fill (`auto`, the default without WEBLAKE_RENDER), all, or none.
+    render: str = field(default_factory=lambda: os.environ.get(RENDER, "").strip() or "auto")
     #: Maximum pages of all teams in the browser at the same time; each takes about 80 MB.
     max_browser_pages: int = 4
     #: Maximum concurrent browser sessions of all teams; each takes about 400 MB.
@@ -109,6 +114,14 @@ class ServiceConfig:
     seed: int | None = None
     #: Accepted host names of requests; None for any. A loopback service accepts only loopback names.
     hosts: frozenset[str] | None = frozenset({"127.0.0.1", "localhost", "::1"})
+
+    def __post_init__(self) -> None:
+        """Check `render`; raises InvalidOption."""
+        if self.render not in RENDER_MODES:
+            raise InvalidOption(
+                f"{self.render!r} does not say which pages are rendered.",
+                hint=f"Set --render or {RENDER} to one of {', '.join(RENDER_MODES)}.",
+            )
 
     def plan(self, team: str) -> Plan:
         """Return the limits of a team."""

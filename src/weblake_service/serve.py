@@ -22,6 +22,7 @@ from types import FrameType
 
 from weblake.credentials import home, is_loopback, state_dir
 from weblake.errors import InvalidOption
+from weblake_service.browser.chromium import what_is_missing
 from weblake_service.config import ServiceConfig, ServiceKey, TeamPlan, new_key
 from weblake_service.faults import read_file
 from weblake_service.keys_file import read_keys_file
@@ -126,6 +127,8 @@ def serve(
                 _print(_TESTING_WARNING)
             if allow_code_execution:
                 _print(_CODE_WARNING)
+            if config.render == "always" and (missing := what_is_missing()):
+                _print(f"It cannot render pages: that needs {missing}.")
             if sends_key_in_clear(config):
                 _print(_LLM_CLEARTEXT_WARNING)
             number = wait_for_signal()

@@ -314,7 +314,7 @@ REFUSED = {
 @proves(
     "H15",
     at="src/weblake/loads/starts.py",
-    line="        if state.verdict is Verdict.STOPPED and state.error is not None:",
+    line="        if self.state.verdict is Verdict.STOPPED and self.state.error is not None:",
     becomes="        if False:",
     case="a login page",
 )

@@ -54,6 +54,9 @@ class FakeWeb:
     async def browse(self, url: str, options: Mapping[str, object], visitor: object) -> Page:
         return await self.scrape(url, options)
 
+    def renders(self, page: Page, fetched: object) -> bool:
+        return False
+
     async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> Page:
         metadata = {
             "title": f"Title of {url}",

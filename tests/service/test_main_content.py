@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from weblake_service.page import element_classification
 from weblake_service.page.document import page_of_body
 from weblake_service.web.fetch import FetchedResponse
 
@@ -80,6 +81,59 @@ def test_landmarks_and_class_names_identify_boilerplate(boilerplate: str) -> Non
 )
 def test_unrelated_class_names_are_ignored(own: str) -> None:
     assert "OWN" in markdown(f"<main><article>{STORY}{own}</article></main>")
+
+
+#: The elements that themes put around an article whose heading is outside of them.
+THEMES = {
+    "WordPress Twenty Twenty-Five": "<div class='wp-block-group alignfull is-style-sidebar has-global-padding'>",
+    "Genesis": "<div class=site-inner><div class='content-sidebar-wrap'><div class=content>",
+    "Astra": "<div id=content class=site-content><div id=primary class='content-area primary ast-sidebar-layout'>",
+    "Divi": "<div id=main-content><div id=content-area class=clearfix><div id=left-area class=et_right_sidebar>",
+    "Elementor": "<div class='elementor-element elementor-widget-sidebar elementor-widget-share-content'>",
+    "GeneratePress": "<div class='site grid-container right-sidebar'><div class='inside-article nav-below-header'>",
+    "Ghost Casper": "<div class='gh-content gh-canvas'><section class='gh-signup-content subscribe-page'>",
+    "Hugo and Jekyll": "<div class='layout--single main sidebar-right'><div class='page__inner-wrap menu-content'>",
+    "Docusaurus": "<div class='theme-doc-markdown markdown docMainContainer_gTbr sidebar-container'>",
+    "Sphinx": "<div class=documentwrapper><div class='bodywrapper with-sphinxsidebar'><div class=body>",
+    "Drupal Olivero": "<div class='sidebar-grid grid-full'><div class='layout--pass--content-medium region--sidebar'>",
+    "Shopify Dawn": "<div class='shopify-section section-cookie-policy'><div class='page-width rte scroll-menu'>",
+    "MediaWiki Vector": "<div class='mw-page-container vector-toc-sidebar'><div id=bodyContent class=vector-body>",
+}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_names_of_themes_do_not_drop_an_article(theme: str) -> None:
+    paragraphs = STORY.partition("</h1>")[2]
+    wrapped = THEMES[theme] + paragraphs + "</div>" * THEMES[theme].count("<div")
+    footer = f"<div class=site-footer><p>FOREIGN {SENTENCE}</p></div><nav>{LINKS * 60}</nav>"
+    around = f"<div class=site-header>FOREIGN</div><h1>The harbour</h1>{wrapped}{footer}"
+    for page in (around, f"<main>{around}</main>"):
+        text = markdown(page)
+        assert text.startswith("# The harbour")
+        assert text.count("The old harbour") == 16
+        assert "FOREIGN" not in text
+
+
+def test_no_name_of_boilerplate_drops_sentences_of_an_article() -> None:
+    names = element_classification
+    for name in sorted(names._CHROME | names._ASIDE | names._RELATED) + sorted(names._CHROME_PAIRS):
+        part = f"<div class='{name.replace(' ', '-')}'><p>OWN {SENTENCE}</p><p>{SENTENCE}</p></div>"
+        assert "OWN" in markdown(f"<article>{STORY}{part}</article>"), name
+        assert "OWN" in markdown(f"<h1>The harbour</h1><div class=entry-content>{part}{STORY}</div>"), name
+
+
+def test_a_name_is_compared_with_the_main_landmark_around_it() -> None:
+    part = f"<div class=left-sidebar><p>OWN {SENTENCE * 3}</p></div>"
+    links = f"<nav>{LINKS * 40}</nav>"
+    assert "OWN" in markdown(f"{links}<main><h1>Tides</h1>{part}<p>{SENTENCE * 4}</p></main>{links}")
+    assert "OWN" not in markdown(f"{links}<main>{STORY * 2}{part}</main>{links}")
+
+
+def test_names_are_ignored_if_they_would_drop_most_sentences() -> None:
+    parts = "".join(f"<div class=sidebar-{n}><p>{n}. {SENTENCE * 2}</p></div>" for n in range(8))
+    text = markdown(f"<h1>The harbour</h1>{parts}<p>Closed. {SENTENCE * 3}</p><footer>FOREIGN {SENTENCE}</footer>")
+    assert text.count("The old harbour") == 19
+    assert "FOREIGN" not in text
 
 
 def test_outside_of_main_only_long_text_is_kept() -> None:
@@ -172,12 +226,41 @@ def test_repeated_code_and_table_cells_are_kept() -> None:
     assert text.count("The old harbour") == 18
 
 
-def test_alt_text_that_repeats_the_card_is_dropped() -> None:
-    card = "<div><a href=/c><img src=/c.png alt='Blue cup'></a><h3>Blue cup</h3></div><img src=/d.png alt='A red door'>"
-    text = markdown(f"<main>{STORY}{card}</main>")
+def test_alt_text_that_repeats_the_text_around_the_picture_is_dropped() -> None:
+    card = "<div><a href=/c><img src=/c.png alt='Blue cup (front)'></a><h3>Blue cup</h3></div>"
+    photo = "<p><img src=/h.png alt='Boats in the old harbour'></p>"
+    text = markdown(f"<main>{STORY}{photo}{card}<img src=/d.png alt='A red door'><img src=/e.png alt='→'></main>")
     assert text.count("Blue cup") == 1
     assert "https://site.example/c.png" in text
+    assert "![](https://site.example/h.png)" in text
     assert "![A red door]" in text
+    assert "![→]" in text
+
+
+ARTICLE = "<head><meta property=og:type content=article></head>"
+
+
+def test_what_stands_around_the_text_of_an_article_is_dropped() -> None:
+    author = f"<div><h3>Ann Author</h3><p>FOREIGN {SENTENCE}</p></div>"
+    teasers = f"<div><h3>Tides</h3><p>FOREIGN {SENTENCE} <a href=/tides>More</a></p></div>"
+    heading, _, paragraphs = STORY.partition("</h1>")
+    body = f"{heading}</h1><div><div>{paragraphs}<table><tr><td>OWN</td></tr></table></div>{author}{teasers}</div>"
+    text = markdown(f"{ARTICLE}<main>{body}</main>")
+    assert text.startswith("# The harbour")
+    assert text.count("The old harbour") == 16
+    assert "OWN" in text
+    assert "FOREIGN" not in text
+    assert markdown(f"<main>{body}</main>").count("FOREIGN") == 2
+    assert markdown(f"{ARTICLE}<body class=single-product><main>{body}</main>").count("FOREIGN") == 2
+    assert "SECOND" in markdown(f"{ARTICLE}<main><div>{STORY}</div><div><p>SECOND {SENTENCE * 12}</p></div></main>")
+
+
+def test_comments_longer_than_an_article_are_dropped() -> None:
+    comments = f"<div class=comments>{f'<div class=comment><p>SPOKEN {SENTENCE}</p></div>' * 30}</div>"
+    text = markdown(f"{ARTICLE}<main>{STORY}{comments}</main>")
+    assert "SPOKEN" not in text
+    assert text.count("The old harbour") == 16
+    assert "SPOKEN" in markdown(f"{ARTICLE}<main><h1>Q</h1><p>{SENTENCE}</p>{comments}</main>")
 
 
 @pytest.mark.parametrize(

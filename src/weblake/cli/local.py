@@ -64,6 +64,14 @@ def serve(
             help="Allow requests to run code in browser sessions, as your user and without a sandbox. Loopback only.",
         ),
     ] = False,
+    render: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="Render pages in Chromium: those that scripts fill (auto, the default), always, or never. "
+            "WEBLAKE_RENDER sets another default.",
+        ),
+    ] = None,
     browser_sessions: Annotated[
         int | None,
         typer.Option(min=1, max=100, metavar="N", help="Maximum number of browser sessions at the same time (4)."),
@@ -103,6 +111,7 @@ def serve(
         requests_per_minute=requests_per_minute,
         concurrency=usual.concurrency if concurrency is None else concurrency,
         zero_data_retention=zero_data_retention,
+        render=usual.render if render is None else render,
         max_browser_sessions=usual.max_browser_sessions if browser_sessions is None else browser_sessions,
         testing=testing,
         seed=seed,

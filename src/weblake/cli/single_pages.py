@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from weblake import orchestration, output
 from weblake.api import operations
@@ -27,6 +28,8 @@ from weblake.cli.app import (
 )
 from weblake.cli.interrupts import exit_code_of, exit_on_termination
 from weblake.cli.landing import run_with_progress, show_if_old
+from weblake.cli.orphans import MAX_CHARS
+from weblake.credentials import one_line
 from weblake.errors import WeblakeError
 from weblake.loads import load_request
 from weblake.loads.load_request import LoadRequest, Terms, check_cost, per_page
@@ -142,6 +145,8 @@ def _call(client: Client, call: Operation[ScrapeResponse], pages: list[object], 
     pages.append(response.raw)
     if not as_json:
         output.show_text(response.data.markdown or "")
+        if response.data.warning:
+            output.note(f"weblake: {escape(one_line(response.data.warning, MAX_CHARS))}")
         if response.data.markdown is None:
             output.note("The response has no markdown. --json prints all formats; --to ROOT stores them.")
     return True

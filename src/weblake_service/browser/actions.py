@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weblake_service.browser.page_monitor import PageMonitor
 from weblake_service.browser.screenshots import pdf, screenshot
+from weblake_service.page.html_page import without_marks
+from weblake_service.page.script_filled import HIDDEN_MARK
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import encode
 
@@ -24,12 +28,6 @@ _MAX_RESULT_BYTES = 96 << 20
 _MAX_CHARS = 32 << 20
 #: Playwright's error texts for a selector, key or number that is invalid on any page.
 _INVALID_INPUT_ERRORS = ("parsing css selector", "not a valid selector", "Unknown key", "outside of [0.1 - 2]")
-#: Returns the document type and the root element as HTML, or null if they are longer than the limit.
-_CONTENT_SCRIPT = """(() => {{
-    const type = document.doctype ? new XMLSerializer().serializeToString(document.doctype) : '';
-    const html = type + (document.documentElement?.outerHTML ?? '');
-    return html.length > {limit} ? null : html;
-}})()"""
 _SCROLL_PAGE = "window.scrollBy({{top: {way} * window.innerHeight, behavior: 'instant'}})"
 _SCROLL_ELEMENT = "(element, way) => element.scrollBy({top: way * element.clientHeight, behavior: 'instant'})"
 
@@ -120,7 +118,7 @@ class ActionRunner:
         await self._watch.wait_until_idle()
 
     async def _scrape(self, action: Mapping[str, Any]) -> None:
-        self._add("scrapes", {"url": self._page.url, "html": await content(self._page)})
+        self._add("scrapes", {"url": self._page.url, "html": without_marks(await content(self._page))})
 
     async def _pdf(self, action: Mapping[str, Any]) -> None:
         self._add("pdfs", await pdf(self._page, action))
@@ -168,16 +166,21 @@ async def evaluate_isolated(page: Page, expression: str) -> object:
 
 
 async def content(page: Page) -> str:
-    """Return the page's current HTML.
+    """Return the page's current HTML: open shadow roots are declared in it, and what is hidden has HIDDEN_MARK.
 
     Raises:
         PageFailure: A script made it larger than the limit for one page.
     """
-    html = await evaluate_isolated(page, _CONTENT_SCRIPT.format(limit=_MAX_CHARS))
+    html = await evaluate_isolated(page, f"({_content_script()})({_MAX_CHARS}, {HIDDEN_MARK!r})")
     if not isinstance(html, str):
         message = f"{page.url} has grown beyond {_MAX_CHARS} characters of HTML in the browser."
         raise PageFailure("SCRAPE_SITE_ERROR", message)
     return html
+
+
+@cache
+def _content_script() -> str:
+    return Path(__file__).with_name("content.js").read_text("utf-8")
 
 
 def _script_error_message(result: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,12 +14,12 @@ import httpx
 from weblake_service.browser.actions import ActionRunner, content
 from weblake_service.browser.branding import branding
 from weblake_service.browser.context_settings import SiteCredentials
+from weblake_service.browser.interception import intercept
 from weblake_service.browser.page_monitor import PageMonitor
 from weblake_service.browser.playwright_browser import first_line
 from weblake_service.browser.pool import PooledContext
 from weblake_service.browser.rendering_options import requested_captures
 from weblake_service.browser.screenshots import HIDDEN, screenshot, viewport_of
-from weblake_service.browser.site_headers import send_headers
 from weblake_service.page.ad_removal import KNOWN_SELECTORS
 from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.requested_formats import items, number
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _HTML_TYPE = "text/html; charset=utf-8"
+#: Seconds to wait for a page that scripts still have to fill, and seconds between two looks at it.
+_MAX_FILL_WAIT_S, _LOOK_AGAIN_S = 3.0, 0.1
+#: Share of the timeout that waiting for requests and scripts may take: what has come by then is returned.
+_MAX_WAITING_SHARE = 0.7
 _CERTIFICATE_ERRORS = ("ERR_CERT", "ERR_SSL", "ERR_BAD_SSL", "SSL_")
 
 
@@ -40,15 +44,36 @@ class IsFile(Exception):
 
 
 class PageRendering:
-    """Renders one URL in one pooled context; `url` is without credentials."""
+    """Renders one URL in one pooled context.
+
+    Args:
+        pooled: The context.
+        url: The URL, without credentials.
+        options: Scrape options by snake_case name.
+        private: The credentials of the request.
+        pictures: Whether pictures, fonts and media are loaded.
+        source: The response to the URL, if it was fetched before; its main document is not requested again.
+        is_shell: Returns whether scripts still have to fill a page, from its HTML and its URL.
+    """
 
     def __init__(
-        self, pooled: PooledContext, url: str, options: Mapping[str, object], private: SiteCredentials
+        self,
+        pooled: PooledContext,
+        url: str,
+        options: Mapping[str, object],
+        private: SiteCredentials,
+        *,
+        pictures: bool = True,
+        source: FetchedResponse | None = None,
+        is_shell: Callable[[str, str], Awaitable[bool]] | None = None,
     ) -> None:
         self._pooled = pooled
         self._url = url
         self._options = options
         self._private = private
+        self._pictures = pictures
+        self._source = source
+        self._is_shell = is_shell
         self._timeout_s = number(options.get("timeout"), 60_000) / 1000
         self._style = HIDDEN.format(selectors=KNOWN_SELECTORS) if options.get("block_ads") is not False else ""
 
@@ -61,7 +86,9 @@ class PageRendering:
             playwright.async_api.Error: The browser ended.
         """
         page = next(iter(self._pooled.context.pages), None) or await self._pooled.context.new_page()
-        watch, until = PageMonitor(page), time.monotonic() + self._timeout_s
+        now = time.monotonic()
+        until = now + self._timeout_s
+        watch = PageMonitor(page, pictures=self._pictures, until=now + self._timeout_s * _MAX_WAITING_SHARE)
         shot = _screenshot_format(self._options)
         try:
             fetched = await self._step(self._read(page, watch, shot), page, watch, until)
@@ -121,8 +148,8 @@ class PageRendering:
         """Load the page, run its actions, and return its source."""
         if self._private.cookies:
             await _add_cookies(self._pooled, self._private)
-        if self._private.headers:
-            await send_headers(page, self._url, self._private, self._pooled.egress_proxy.login)
+        login = self._pooled.egress_proxy.login
+        await intercept(page, self._url, self._private, login, pictures=self._pictures, source=self._source)
         await self._override_languages(page)
         if shot is not None and isinstance(viewport := shot.get("viewport"), Mapping):
             await page.set_viewport_size(viewport_of(viewport))
@@ -146,6 +173,7 @@ class PageRendering:
             content_type=content_type,
             redirects=_redirects(answer),
             reason=answer.status_text,
+            rendered=content_type is _HTML_TYPE,
             captured=captured,
         )
 
@@ -171,6 +199,29 @@ class PageRendering:
         self._check_page(page, watch)
         if watch.answer is not None and _is_file(watch.answer):
             raise IsFile
+        if self._is_shell is not None and await self._wait_for_text(page, watch, self._is_shell):
+            await watch.wait_until_idle()
+            self._check_page(page, watch)
+
+    async def _wait_for_text(
+        self, page: Page, watch: PageMonitor, is_shell: Callable[[str, str], Awaitable[bool]]
+    ) -> bool:
+        """Wait until scripts have filled the page, or have not changed it for long; return whether it has waited."""
+        from playwright.async_api import Error
+
+        until = min(time.monotonic() + _MAX_FILL_WAIT_S, watch.until)
+        before, waited = "", False
+        while True:
+            try:
+                html = await content(page)
+            except (Error, PageFailure):
+                html = before  # it goes to another document now
+            if html != before and not await is_shell(html, page.url):
+                return waited
+            if time.monotonic() >= until:
+                return True
+            before, waited = html, True
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     def _check_page(self, page: Page, watch: PageMonitor) -> None:
         """Check that the current document is a page of a site, and not an internal page of the browser."""

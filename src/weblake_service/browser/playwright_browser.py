@@ -24,6 +24,8 @@ _LOG = logging.getLogger("weblake.service")
 _START_TIMEOUT_MS = 60_000
 #: Seconds that a browser may take to close; then its pipes are closed.
 _CLOSE_TIMEOUT_S = 3.0
+#: Maximum memory of the scripts of one page, in megabytes; a page that needs more crashes alone.
+_MEMORY_LIMIT = "--js-flags=--max-old-space-size=512"
 #: A port without a listener, used as the proxy of a context without an egress proxy.
 _CLOSED_PORT_URL = "http://127.0.0.1:9"
 
@@ -62,7 +64,7 @@ class PlaywrightBrowser:
             playwright = await async_playwright().start()
             browser = await playwright.chromium.launch(
                 executable_path=program,
-                args=chromium.arguments(),
+                args=[*chromium.arguments(), _MEMORY_LIMIT],
                 chromium_sandbox=chromium.uses_sandbox(),
                 env=chromium.environment(folder.path),
                 proxy={"server": _CLOSED_PORT_URL},

@@ -26,6 +26,12 @@ def requested_captures(options: Mapping[str, object]) -> list[str]:
     return [name for name in format_names(options) if name in FORMATS] + ["actions"] * bool(options.get("actions"))
 
 
+def needs_pictures(options: Mapping[str, object]) -> bool:
+    """Return whether what is requested shows pictures: a format of the browser, a screenshot or a PDF of an action."""
+    kinds = {one.get("type") for one in items(options.get("actions")) if isinstance(one, Mapping)}
+    return not FORMATS.isdisjoint(format_names(options)) or not kinds.isdisjoint({"screenshot", "pdf"})
+
+
 def needs_browser_for_formats_only(options: Mapping[str, object]) -> bool:
     """Return whether the page can be fetched over HTTP without the formats that need a browser."""
     rest = [entry for entry in items(options.get("formats")) if format_name(entry) not in FORMATS]

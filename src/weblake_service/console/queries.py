@@ -61,9 +61,10 @@ def outcomes(db: Connection, job: Row) -> dict[str, int]:
 
 
 def documents(db: Connection, job: Row, first: int) -> list[Row]:
-    """Return some documents of a job from one position on: position, url, bytes."""
+    """Return some documents of a job from one position on: position, url, bytes, warning."""
     found: list[Row] = db.execute(
-        "SELECT position, url, bytes FROM documents WHERE job = ? AND position >= ? ORDER BY position LIMIT ?",
+        "SELECT position, url, bytes, json_extract(CAST(body AS TEXT), '$.warning') AS warning FROM documents"
+        " WHERE job = ? AND position >= ? ORDER BY position LIMIT ?",
         (job["id"], first, MAX_ROWS),
     ).fetchall()
     return found

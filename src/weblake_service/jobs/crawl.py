@@ -96,7 +96,7 @@ class CrawlSource(PageSource):
             wanted = await self._web.crawl_delay(self._start, self._agent)
             self._delay = max(self._delay, min(wanted or 0.0, MAX_DELAY_S))
         if self._delay:
-            self.width = 1
+            self.width, self.browser_width = 1, 0
 
     def take(self) -> QueuedPage | None:
         """Return the next unfinished URL, or None."""

@@ -11,10 +11,13 @@ import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 #: The queue of calls that belong to no job.
 NO_JOB = ""
+#: The queue of the current task at the limits of the service that all teams share.
+QUEUE: ContextVar[str] = ContextVar("QUEUE", default=NO_JOB)
 #: One slot in this many cannot be taken by a single site.
 _SHARED_SLOTS_DIVISOR = 8
 

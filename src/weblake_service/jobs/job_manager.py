@@ -23,6 +23,8 @@ from weblake_service.web.http_web import HttpWeb
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between attempts to record a job's failure, if that fails too (a full disk).
 _RECORD_AGAIN_S = 5.0
+#: Maximum number of pages of a job that are in the browser or wait for it, besides those that are fetched.
+_MAX_IN_BROWSER = 40
 #: Seconds until a job that found the service at a limit, such as a full disk, is tried again.
 _LIMIT_AGAIN_S = 1.0
 
@@ -99,12 +101,17 @@ class JobManager:
         requested = plan.get("max_concurrency")
         most = self._config.plan(row["team"]).concurrency
         width = min(requested, most) if isinstance(requested, int) else most
+        source: PageSource
         if row["kind"] == "crawl":
             slot = partial(self._tools.scraper.slot, row["team"], row["url"], row["id"])
-            return CrawlSource(
+            source = CrawlSource(
                 self._tools.store, self._tools.clock, self._web, row["id"], row["url"], plan, width, slot
             )
-        return BatchSource(self._tools.store, row["id"], width)
+        else:
+            source = BatchSource(self._tools.store, row["id"], width)
+        if not isinstance(requested, int):
+            source.browser_width = _MAX_IN_BROWSER
+        return source
 
     async def _work(self, job_id: str, run: JobRun | ModelRun) -> None:
         try:

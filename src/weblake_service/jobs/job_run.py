@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from sqlite3 import Connection, Row
 
 from weblake_service import ids
@@ -78,6 +79,8 @@ class JobRun:
         #: Set when the last taken page is finished.
         self._finished: asyncio.Event | None = None
         self._appended = asyncio.Event()
+        #: The positions of the pages that are in the browser or wait for it.
+        self._in_browser: set[int] = set()
 
     def wake(self) -> None:
         """Notify the run of appended pages."""
@@ -111,12 +114,17 @@ class JobRun:
             await asyncio.gather(*in_flight, bell, return_exceptions=True)
 
     async def _start_pages(self, in_flight: set[asyncio.Task[None]]) -> None:
-        while len(in_flight) < self._source.width:
+        while len(in_flight) - min(len(self._in_browser), self._source.browser_width) < self._source.width:
             page = self._source.take()
             if page is not None:
                 in_flight.add(asyncio.create_task(self._process_page(page, *self._page_order())))
             elif not await self._source.refill():
                 return
+
+    def _on_browser(self, place: int) -> None:
+        """Let another page start: one that needs no browser must not wait behind this one."""
+        self._in_browser.add(place)
+        self._appended.set()
 
     def _page_order(self) -> tuple[asyncio.Event | None, asyncio.Event | None]:
         """Return the event that a page waits for before it is finished, and the event that it then sets; None without
@@ -146,6 +154,8 @@ class JobRun:
             if before is not None:
                 await before.wait()
             verdict = await self._source.evaluate(page, found)
+        finally:
+            self._in_browser.discard(page.place)
         await self._finish_page(page, verdict, found if isinstance(found, Scraped) else None)
         if finished is not None:
             finished.set()
@@ -175,6 +185,7 @@ class JobRun:
             page.queued if page.pages_ahead >= min(self._at_once, self._source.width) else None,
             self._cached_before,
             discovered=self._kind == "crawl",
+            on_browser=partial(self._on_browser, page.place),
         )
         options = page.options if page.options is not None else self._options
         if self._kind == "crawl":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from sqlite3 import Connection
 from urllib.parse import urlsplit
 
@@ -56,14 +56,19 @@ class CacheEntry:
 
 @dataclass(frozen=True, slots=True)
 class _ResponseHead:
-    """The stored parts of a response besides its body."""
+    """The stored parts of a response besides its body; the fields are those of `FetchedResponse`."""
 
     url: str
     status: int
     content_type: str
     reason: str
     redirects: tuple[str, ...]
-    captured: dict[str, object] = field(default_factory=dict)
+    captured: Mapping[str, object] = field(default_factory=dict)
+    rendered: bool = False
+    script_filled: str = ""
+
+
+_HEAD_FIELDS = [one.name for one in fields(_ResponseHead)]
 
 
 def is_private(options: Mapping[str, object]) -> bool:
@@ -106,15 +111,7 @@ def find(db: Connection, want: CacheQuery) -> tuple[FetchedResponse, float] | No
         return None
     head = msgspec.json.decode(row["head"], type=_ResponseHead)
     body = zlib.decompress(row["body"])
-    fetched = FetchedResponse(
-        head.url,
-        head.status,
-        body=body,
-        content_type=head.content_type,
-        redirects=head.redirects,
-        reason=head.reason,
-        captured=head.captured,
-    )
+    fetched = FetchedResponse(body=body, **{name: getattr(head, name) for name in _HEAD_FIELDS})
     return fetched, row["stored"]
 
 
@@ -129,8 +126,7 @@ def is_cacheable(url: str, fetched: FetchedResponse, options: Mapping[str, objec
 
 def pack(url: str, options: Mapping[str, object], fetched: FetchedResponse) -> CacheEntry:
     """Return a response as a cache entry; compressing a large one takes time."""
-    captured = dict(fetched.captured)
-    head = _ResponseHead(fetched.url, fetched.status, fetched.content_type, fetched.reason, fetched.redirects, captured)
+    head = _ResponseHead(**{name: getattr(fetched, name) for name in _HEAD_FIELDS})
     return CacheEntry(_key(url, options), _checks_certificate(options), encode(head), zlib.compress(fetched.body, 1))
 
 
@@ -155,8 +151,10 @@ def _key(url: str, options: Mapping[str, object]) -> bytes:
     country = country_of(options).code
     place = accept_language(options) + ("" if country == DEFAULT_COUNTRY else f" {country}")
     address, seen = clean_url(url, allow_private=True), rendering_key(options)
+    page, _, fragment = address.partition("#")
     # A script can show another page for another fragment, but no server is sent the fragment.
-    page = f"{place} {address} {seen}" if seen else f"{place} {address.partition('#')[0]}"
+    page = f"{place} {address if seen or fragment.startswith(('/', '!')) else page}"
+    page = f"{page} {seen}" if seen else page
     return hashlib.sha256(page.encode("utf-8", "surrogatepass")).digest()
 
 

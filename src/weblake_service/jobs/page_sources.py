@@ -37,8 +37,9 @@ class PageSource:
     def __init__(self, store: Store, job_id: str, width: int) -> None:
         self._store = store
         self._job_id = job_id
-        #: Maximum number of pages in flight.
+        #: Maximum number of pages in flight, and of further ones that are in the browser or wait for it.
         self.width = width
+        self.browser_width = 0
 
     async def prepare(self) -> None:
         """Do what is needed before the first page."""

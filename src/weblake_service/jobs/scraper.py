@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from sqlite3 import Connection
@@ -20,13 +20,13 @@ from weblake_service.config import ServiceConfig
 from weblake_service.files.converter_pool import TEAM
 from weblake_service.jobs import page_cache, page_history
 from weblake_service.jobs.browser_profiles import BrowserProfiles
-from weblake_service.jobs.fair_queue import NO_JOB, FairQueue
+from weblake_service.jobs.fair_queue import NO_JOB, QUEUE, FairQueue
 from weblake_service.jobs.page_history import TrackingResult
 from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.llm import model_options, model_output
 from weblake_service.llm.model_output import ModelOutput
 from weblake_service.llm.openai_endpoint import LanguageModel
-from weblake_service.page.document import Page
+from weblake_service.page.document import Page, with_warning
 from weblake_service.page.requested_formats import left_out_warnings, number
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import encode
@@ -66,6 +66,8 @@ class ScrapeContext:
     cached_before: float | None = None
     #: Whether a crawl found the page.
     discovered: bool = False
+    #: Called when the page turns out to need the browser, and has given its slot back.
+    on_browser: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +120,13 @@ class Scraper:
             PageFailure: The page could not be scraped, or only the cache may be used and does not have it.
         """
         requested_at = self._clock.now()
-        async with self.slot(team, url, context.queue) as waited:
+        async with AsyncExitStack() as held:
+            waited = await held.enter_async_context(self.slot(team, url, context.queue))
             since = context.queued_since if context.queued_since is not None else requested_at if waited else None
             queued_ms = max(0, int((self._clock.now() - since) * 1000)) if since is not None else None
             if context.queue != NO_JOB:
                 await self.check_credits(team)
-            return await self._get(url, options, team, context, queued_ms)
+            return await self._get(url, options, team, context, queued_ms, held)
 
     @asynccontextmanager
     async def slot(self, team: str, url: str, queue: str = NO_JOB) -> AsyncIterator[bool]:
@@ -133,6 +136,7 @@ class Scraper:
         the connections of all teams.
         """
         TEAM.set(team)
+        QUEUE.set(f"{team} {queue}" if queue != NO_JOB else NO_JOB)
         async with self._queue.acquire(team, urlsplit(url).netloc, queue) as waited:
             self.active[team] += 1
             try:
@@ -141,18 +145,34 @@ class Scraper:
                 self.active[team] -= 1
 
     async def _get(
-        self, url: str, options: Mapping[str, object], team: str, context: ScrapeContext, queued_ms: int | None
+        self,
+        url: str,
+        options: Mapping[str, object],
+        team: str,
+        context: ScrapeContext,
+        queued_ms: int | None,
+        held: AsyncExitStack,
     ) -> Scraped:
+        """Return the scraped page; `held` is its slot, which is given back before a browser has to be waited for."""
         now, until = self._clock.now(), time.monotonic() + number(options.get("timeout"), 60_000) / 1000
         plain = model_options.without_model_options(options)
         want = page_cache.cache_query(url, options, now if context.cached_before is None else context.cached_before)
         hit = await self._store.read(partial(page_cache.find, want=want)) if want is not None else None
-        if hit is not None:
-            page = await self._web.remake(url, plain, hit[0])
-        elif want is not None and not want.or_fetch:
+        if hit is None and want is not None and not want.or_fetch:
             raise _cache_miss(options)
-        else:
+        page = await self._web.remake(url, plain, hit[0]) if hit is not None else None
+        if page is None or (want is not None and want.or_fetch and self._web.renders(page, hit and hit[0])):
+            hit = None
+            if option_that_needs_browser(options):
+                # Pages that need no browser do not wait behind this one.
+                await held.aclose()
             page = await self._fetch(url, plain, team)
+        if page.script_filled or self._web.renders(page, page.fetched):
+            await held.aclose()
+            if context.on_browser is not None:
+                context.on_browser()
+            left = {**plain, "timeout": max(1, int((until - time.monotonic()) * 1000))}
+            page = await self._web.render(url, left, page)
         tracked = await page_history.track(
             self._store, team, url, options, page.document, fresh=hit is None, found=context.discovered
         )
@@ -196,9 +216,7 @@ class Scraper:
             )
             if page.profile is not None:
                 warning = await self._profiles.save(team, name, page.profile)
-                if warning:
-                    said = page.document.get("warning")
-                    page.document["warning"] = f"{said} {warning}" if said else warning
+                return with_warning(page, warning) if warning else page
             return page
 
     async def _entry(

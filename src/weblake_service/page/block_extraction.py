@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from weblake_service.page.ancestors import is_within
-from weblake_service.page.blocks import HEADINGS, Block, PageBlocks
+from weblake_service.page.blocks import HEADINGS, Block, PageBlocks, length
 from weblake_service.page.element_classification import (
     ROLE_TAGS,
     ElementRole,
@@ -36,44 +36,50 @@ _TEXT_INPUT_TYPES = words(" text email tel search url password number date")
 _TEXT_TAGS = HEADINGS | words("p td th tr tbody thead pre blockquote figcaption figure dt dd hr")
 _SECTION_TAGS = frozenset(["article", "section"])
 _MAIN = "main, [role=main i]"
-_WORD = re.compile(r"\w+")
+#: The bodies of articles, by the names that themes and microdata give them.
+_ARTICLE_BODY = (
+    "article, [itemprop~=articleBody i], .entry-content, .post-content, .post-body, .article-body, .article-content"
+)
+WORD = re.compile(r"\w+")
+#: Characters before and after a picture that are searched for the words of its alt text.
+NEAR_CHARS = 400
 #: Minimum length, in characters, of a text that counts as a sentence.
 _MIN_SENTENCE_CHARS = 80
 #: Maximum length of a heading in characters.
 _MAX_HEADING_CHARS = 250
 #: Maximum number of h1 elements that are examined.
 _MAX_HEADINGS = 50
-#: Maximum share of the page's plain text that a boilerplate element may hold: a landmark, and any other element that is
-#: named like boilerplate.
+#: Maximum share of the page's plain text that a landmark of boilerplate may hold.
 _MAX_LANDMARK_SHARE = 0.6
-_MAX_NAMED_SHARE = 0.3
 #: Maximum number of times that the page's text is read again to measure boilerplate; nested names would otherwise make
 #: it quadratic.
 _MAX_READINGS = 20
 
 
-def extract_blocks(tree: LexborHTMLParser, body: LexborNode, title: str, *, names: bool = True) -> PageBlocks:
-    """Return the blocks of a page; without `names`, only landmarks are classified as boilerplate."""
-    return _BlockExtractor(tree, body, title, names).found
+def extract_blocks(tree: LexborHTMLParser, body: LexborNode, title: str) -> PageBlocks:
+    """Return the blocks of a page and their roles; landmarks of boilerplate are no blocks."""
+    return _BlockExtractor(tree, body, title).found
 
 
-#: Position flags of an element: within an article or section, or within the main landmark.
-_IN_PART, _IN_MAIN = 1, 2
+#: Position flags of an element: within an article or section, the main landmark, an article.
+_IN_PART, _IN_MAIN, _IN_ARTICLE = 1, 2, 4
+#: Roles that a name alone does not give to a block within an article, because it may hold a part of the text.
+_UNTRUSTED = ElementRole.CHROME | ElementRole.RELATED
 
 
 class _BlockExtractor:
-    def __init__(self, tree: LexborHTMLParser, body: LexborNode, title: str, names: bool) -> None:
-        self.names = names
-        self.whole = len(body.text())
+    def __init__(self, tree: LexborHTMLParser, body: LexborNode, title: str) -> None:
+        self.whole = length(body)
         self.readings = self.whole * _MAX_READINGS
         mains = tree.css(_MAIN)
         self.mains = {node.mem_id for node in mains}
+        self.bodies = {node.mem_id for node in tree.css(_ARTICLE_BODY)}
         heading = _heading(tree, title, self.mains)
         self.heading = heading.mem_id if heading is not None else None
         self.core: set[int] = set()
         for node in [*mains, *([heading] if heading is not None else ())]:
             self._mark_ancestors(node)
-        self.found = PageBlocks(Block(body, "body", None, 0, is_core=True))
+        self.found = PageBlocks(Block(body, "body", None, 0, is_core=True), self.whole)
         self._visit(body)
 
     def _mark_ancestors(self, node: LexborNode | None) -> None:
@@ -90,15 +96,12 @@ class _BlockExtractor:
             for node in children:
                 tag = node.tag or ""
                 if tag == "-text":
-                    size = len((node.text_content or "").strip())
-                    block.own += size
-                    if in_link:
-                        block.own_link += size
+                    self._count(node, block, in_link)
                 elif tag in _INLINE or (len(stack) > MAX_DEPTH and tag not in _SKIPPED):
                     # Below the maximum depth no block begins: one costs as much to drop as it is deep.
                     linked = in_link or tag == "a"
                     block.links += tag == "a"
-                    if not _is_single_text(node, block, linked):
+                    if not self._is_single_text(node, block, linked):
                         stack.append((block, _children(node), linked, where))
                         break
                 elif tag in _LINE_TAGS and self._is_part_of_a_line(node, tag, block):
@@ -107,10 +110,11 @@ class _BlockExtractor:
                     inner = self._open(node, tag, block, where)
                     if inner is None:
                         continue
-                    if _is_single_text(node, inner, in_link):
+                    if self._is_single_text(node, inner, in_link):
                         _finish_block(inner)
                     else:
                         deeper = where | (_IN_PART if tag in _SECTION_TAGS else 0) | (_IN_MAIN if inner.is_main else 0)
+                        deeper |= _IN_ARTICLE if inner.is_body else 0
                         stack.append((inner, _children(node), in_link, deeper))
                         break
             else:
@@ -118,11 +122,31 @@ class _BlockExtractor:
                 if not stack or stack[-1][0] is not block:
                     _finish_block(block)
 
+    def _is_single_text(self, node: LexborNode, block: Block, in_link: bool) -> bool:
+        """Count an element that contains only one text node, as most links do; return False if it contains more."""
+        first = node.first_child
+        if first is None:
+            return True
+        if first.tag != "-text" or first.next is not None:
+            return False
+        self._count(first, block, in_link)
+        return True
+
+    def _count(self, node: LexborNode, block: Block, in_link: bool) -> None:
+        text = (node.text_content or "").strip()
+        if text:
+            self.found.texts.append(
+                text if len(text) <= 2 * NEAR_CHARS else f"{text[:NEAR_CHARS]} {text[-NEAR_CHARS:]}"
+            )
+            block.own += len(text)
+            if in_link:
+                block.own_link += len(text)
+
     def _is_part_of_a_line(self, node: LexborNode, tag: str, block: Block) -> bool:
         """Record pictures, fields and buttons, which are not blocks; a button in a heading counts as heading text."""
         if tag == "img":
             if node.attributes.get("alt"):
-                self.found.pictures.append((node, block))
+                self.found.pictures.append((node, len(self.found.texts)))
             return True
         if tag in _FIELDS:
             if (node.attributes.get("type") or "text").lower() in _TEXT_INPUT_TYPES:
@@ -136,9 +160,11 @@ class _BlockExtractor:
     def _open(self, node: LexborNode, tag: str, parent: Block, where: int) -> Block | None:
         """Return the new block of an element, or None if the element is boilerplate."""
         roles = 0 if tag in _TEXT_TAGS else self._roles(node, tag, inside=where != 0)
+        if where & _IN_ARTICLE and not roles & ElementRole.LANDMARK and roles & _UNTRUSTED:
+            roles = roles & ~_UNTRUSTED | ElementRole.ASIDE
         mem_id = node.mem_id
         is_core = mem_id in self.core
-        if roles & ElementRole.CHROME and not is_core and self._is_small(node, roles):
+        if roles & ElementRole.LANDMARK and not is_core and self._is_small(node):
             self.found.boilerplate.append(node)
             return None
         block = Block(node, tag, parent, roles, is_core=is_core)
@@ -146,6 +172,7 @@ class _BlockExtractor:
             block.is_main = True
             if not where & _IN_MAIN:
                 self.found.mains.append(block)
+        block.is_body = mem_id in self.bodies
         if mem_id == self.heading:
             self.found.heading = block
         if roles & ElementRole.CART:
@@ -167,38 +194,22 @@ class _BlockExtractor:
                 roles |= roles_from_aria(role.lower(), inside=inside)
             if attributes.get("aria-modal") == "true":
                 roles |= ElementRole.CHROME | ElementRole.LANDMARK
-            if self.names:
-                if classes := attributes.get("class"):
-                    roles |= roles_from_names(classes)
-                if name := attributes.get("id"):
-                    roles |= roles_from_names(name)
-        return roles | roles_from_names(tag) if self.names and "-" in tag else roles
+            if classes := attributes.get("class"):
+                roles |= roles_from_names(classes)
+            if name := attributes.get("id"):
+                roles |= roles_from_names(name)
+        return roles | roles_from_names(tag) if "-" in tag else roles
 
-    def _is_small(self, node: LexborNode, roles: int) -> bool:
-        """Return whether a boilerplate element holds so small a share of the page that its name can be trusted."""
-        text = len(node.text())
+    def _is_small(self, node: LexborNode) -> bool:
+        """Return whether a landmark holds so small a share of the page that it can be trusted to be boilerplate."""
+        text = length(node)
         self.readings -= text
         if self.readings < 0:
             return False
-        share = _MAX_LANDMARK_SHARE if roles & ElementRole.LANDMARK else _MAX_NAMED_SHARE
-        if text <= self.whole * share:
+        if text <= self.whole * _MAX_LANDMARK_SHARE:
             return True
         self.readings -= text
-        return text - sum(len(link.text()) for link in node.css("a")) <= self.whole * share
-
-
-def _is_single_text(node: LexborNode, block: Block, in_link: bool) -> bool:
-    """Count an element that contains only one text node, as most links do; return False if it contains more."""
-    first = node.first_child
-    if first is None:
-        return True
-    if first.tag != "-text" or first.next is not None:
-        return False
-    size = len((first.text_content or "").strip())
-    block.own += size
-    if in_link:
-        block.own_link += size
-    return True
+        return text - sum(length(link) for link in node.css("a")) <= self.whole * _MAX_LANDMARK_SHARE
 
 
 def _children(node: LexborNode) -> Iterator[LexborNode]:
@@ -210,12 +221,12 @@ def _heading(tree: LexborHTMLParser, title: str, mains: set[int]) -> LexborNode 
 
     Candidates are inside the main landmark or repeat the title; the longest one wins.
     """
-    words = set(_WORD.findall(title.lower()))
+    words = set(WORD.findall(title.lower()))
     best, best_rank = None, (False, False, 0)
     known: dict[int, bool] = {}
     for node in tree.css("h1")[:_MAX_HEADINGS]:
         text = " ".join(node.text().split())
-        own = _WORD.findall(text.lower())
+        own = WORD.findall(text.lower())
         named = bool(own) and sum(word in words for word in own) * 2 >= len(own)
         rank = (is_within(node, mains, known), named, len(text))
         if len(text) <= _MAX_HEADING_CHARS and rank > best_rank and (rank[0] or named or not words):

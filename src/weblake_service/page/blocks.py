@@ -21,6 +21,7 @@ class Block:
         "dropped",
         "fields",
         "headings",
+        "is_body",
         "is_core",
         "is_main",
         "link",
@@ -43,6 +44,8 @@ class Block:
         #: Whether this block is or contains the main landmark or the heading of the page.
         self.is_core = is_core
         self.is_main = False
+        #: Whether this block is an article, or is named as the body of one.
+        self.is_body = False
         self.children: Sequence[Block] = ()
         self.dropped = False
         #: Characters of all text, of text in links, and of text in sentences.
@@ -88,12 +91,16 @@ class PageBlocks:
     """A page as blocks."""
 
     root: Block
+    #: Characters of the page that are not white space, with its boilerplate.
+    size: int
     #: All blocks in document order.
     blocks: list[Block] = field(default_factory=list)
     #: Boilerplate elements, outermost only.
     boilerplate: list[LexborNode] = field(default_factory=list)
-    #: Pictures with an alt text, and the blocks that contain them.
-    pictures: list[tuple[LexborNode, Block]] = field(default_factory=list)
+    #: The texts of all blocks in document order; of long ones, the beginning and the end.
+    texts: list[str] = field(default_factory=list)
+    #: Pictures with an alt text, each with the number of texts before it.
+    pictures: list[tuple[LexborNode, int]] = field(default_factory=list)
     #: The main landmarks, outermost only, and the block that is the heading of the page.
     mains: list[Block] = field(default_factory=list)
     heading: Block | None = None
@@ -105,3 +112,8 @@ class PageBlocks:
         for block in self.blocks:
             block.parent = None
             block.children = ()
+
+
+def length(node: LexborNode) -> int:
+    """Return the number of characters that are not white space."""
+    return len("".join(node.text().split()))

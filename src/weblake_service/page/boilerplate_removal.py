@@ -23,8 +23,18 @@ _NEVER_LINK_LISTS = frozenset(["td", "tr", "tbody", "table", "p", "dd"])
 _MIN_ADJACENT_DUPLICATE_CHARS, _MIN_DUPLICATE_CHARS = 20, 80
 #: Minimum characters of another block that counts as content outside of the main landmark.
 _MIN_OUTSIDE_CHARS = 150
+#: Minimum paragraphs and share of the sentences of the block with the text of an article, and minimum share of another
+#: block in its sentences that is kept beside it.
+_MIN_COLUMN_PARAGRAPHS, _MIN_COLUMN_SHARE, _MIN_OUTSIDE_SHARE = 5, 0.7, 0.6
+#: Minimum characters of sentences of an article whose comments are longer than itself.
+_MIN_ARTICLE_PROSE = 1500
 #: Minimum number of links in a link list, and the minimum share of its text that is in them.
 _MIN_LIST_LINKS, _MIN_LINKED_SHARE = 4, 0.85
+#: A block that is named like boilerplate holds at most these characters of plain text, or this share.
+_MAX_NAMED_CHARS, _MAX_NAMED_SHARE = 80, 0.3
+#: Characters of sentences in an article; names must leave as many if they take more; and the share of the page's text
+#: that they must leave.
+_MIN_PROSE, _MIN_SHARE = 500, 0.02
 #: Maximum number of blocks whose text is read for comparison.
 _MAX_COMPARED_BLOCKS = 500
 
@@ -37,19 +47,52 @@ class PageSubject:
     #: Whether the page is a discussion, so that the comments are the content.
     is_discussion: bool = False
     is_product: bool = False
+    #: Whether the metadata calls the page an article; templates call other pages so too.
+    is_article: bool = False
 
 
 def drop_boilerplate(outline: PageBlocks, subject: PageSubject) -> None:
     """Mark the blocks that are not content as dropped."""
     root = outline.root
+    _drop_named(outline)
     _drop_outside_of_main(outline)
     _drop_before_heading(outline)
     _drop_repetitions(outline)
     _drop_by_name(outline, subject)
+    if subject.is_article and not (subject.is_discussion or subject.is_product or outline.is_product):
+        _drop_outside_of_column(root)
     drop_sections(outline, comments=not subject.is_discussion)
     if root.prose * 2 >= root.text:
         _drop_link_lists(root)
     _drop_forms(outline)
+
+
+def _drop_named(outline: PageBlocks) -> None:
+    """Drop blocks that are named like boilerplate.
+
+    A name is trusted on a small share of the main landmark that encloses it, or else of the page, and never on a block
+    with the paragraphs of an article. If almost nothing would be left, no name is trusted.
+    """
+    root = outline.root
+    named: list[Block] = []
+    todo = [(root, outline.size)]
+    while todo:
+        block, whole = todo.pop()
+        for child in block.children:
+            is_named = child.roles & ElementRole.CHROME and not child.is_core
+            small = child.plain <= max(_MAX_NAMED_CHARS, _MAX_NAMED_SHARE * whole)
+            if is_named and small and not (child.prose >= _MIN_PROSE and _column(child) is not None):
+                named.append(child)
+            else:
+                todo.append((child, child.plain if child.is_main else whole))
+    prose = sum(block.prose for block in named)
+    text = root.text - sum(block.text for block in named)
+    if prose > _MIN_PROSE > root.prose - prose or text <= _MIN_SHARE * outline.size:
+        for block in outline.blocks:
+            block.roles = 0
+        return
+    for block in named:
+        block.drop()
 
 
 def _remaining_blocks(root: Block) -> Iterator[Block]:
@@ -74,7 +117,11 @@ def _drop_outside_of_main(outline: PageBlocks) -> None:
         if core is None:
             return
         mains = [core]
-    min_prose = max(_MIN_OUTSIDE_CHARS, sum(main.prose for main in mains) * 0.1)
+    _drop_outside_of(root, mains, max(_MIN_OUTSIDE_CHARS, sum(main.prose for main in mains) * 0.1))
+
+
+def _drop_outside_of(root: Block, mains: list[Block], min_prose: float) -> None:
+    """Drop blocks outside of `mains`, except the heading and blocks with `min_prose` characters of sentences."""
     paths = {id(block) for main in mains for block in _ancestors(main)}
     todo = [root]
     while todo:
@@ -102,6 +149,24 @@ def _drop_outside_of_core(root: Block) -> Block | None:
         if inner is None:
             return block if block is not root else None
         block = inner
+
+
+def _drop_outside_of_column(root: Block) -> None:
+    """Drop what stands around the text of an article: author boxes, offers, teasers of other articles."""
+    column = _column(root)
+    if column is not None and column is not root:
+        _drop_outside_of(root, [column], _MIN_OUTSIDE_SHARE * column.prose)
+
+
+def _column(root: Block) -> Block | None:
+    """Return the innermost block with most sentences of a part of the page and several paragraphs as children."""
+    column: Block | None = None
+    block: Block | None = root
+    while block is not None:
+        if sum(child.tag == "p" for child in block.children) >= _MIN_COLUMN_PARAGRAPHS:
+            column = block
+        block = next((child for child in block.children if child.prose >= _MIN_COLUMN_SHARE * root.prose > 0), None)
+    return column
 
 
 def _ancestors(block: Block) -> Iterator[Block]:
@@ -179,7 +244,8 @@ def _drop_by_name(outline: PageBlocks, subject: PageSubject) -> None:
     if not subject.is_discussion and any(block.roles & ElementRole.COMMENTS for block in named):
         comments = sum(block.prose for block in _outermost(root, ElementRole.COMMENTS))
     drops = {
-        ElementRole.COMMENTS: not subject.is_discussion and comments * 2 <= root.prose,
+        ElementRole.COMMENTS: not subject.is_discussion
+        and (comments * 2 <= root.prose or (subject.is_article and root.prose - comments >= _MIN_ARTICLE_PROSE)),
         ElementRole.REVIEWS: subject.is_product or outline.is_product,
     }
     for block in named:

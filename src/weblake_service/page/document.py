@@ -27,8 +27,12 @@ from weblake_service.page.requested_formats import PageOptions, number, read_pag
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse
 
+_STILL_EMPTY_WARNING = (
+    "The page has hardly any text even after its scripts have run: wait for more with `waitFor`, or for an element "
+    "with an action."
+)
 #: The content type of the HTML that a file was converted to.
-_HTML_TYPE = "text/html; charset=utf-8"
+HTML_TYPE = "text/html; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Page:
     fetched: FetchedResponse | None = None
     #: The browser profile after the visit; None if it is not to be saved.
     profile: bytes | None = None
+    #: Why scripts seem to fill the page, if it has not been rendered; otherwise empty.
+    script_filled: str = ""
     #: Why parts of the page (formats, actions) could not be made, by their names.
     failures: Mapping[str, PageFailure] = field(default_factory=dict)
 
@@ -66,6 +72,18 @@ class PageOrigin:
     def public_url(self) -> str:
         """Return the name of the page in messages."""
         return self.name or self.url
+
+
+def with_warning(page: Page, warning: str) -> Page:
+    """Return a page with one more warning."""
+    document = dict(page.document)
+    _add_warning(document, warning)
+    return replace(page, document=document)
+
+
+def _add_warning(document: dict[str, object], warning: str) -> None:
+    said = document.get("warning")
+    document["warning"] = f"{said} {warning}" if said else warning
 
 
 async def page_of_response(
@@ -180,7 +198,7 @@ async def _converted_page(
         html = readable.html.encode("utf-8", "replace")
         # The main-content filter looks for page boilerplate, which a document does not have.
         whole = replace(wanted, only_main_content=False, block_ads=False)
-        document, found = await read_page(converters, "html", _HTML_TYPE, html, source.base, whole, source.public_url)
+        document, found = await read_page(converters, "html", HTML_TYPE, html, source.base, whole, source.public_url)
         links = list(dict.fromkeys([*found, *links]))
         document.pop("metadata")
         if "links" in wanted.formats and readable.links:
@@ -207,10 +225,15 @@ def _with_service_metadata(
             document.setdefault(name, [])
     own = document.pop("metadata", {})
     metadata = dict(own) if isinstance(own, dict) else {}
+    script_filled = "" if fetched.rendered else str(metadata.get("scriptFilled", ""))
+    if fetched.rendered:
+        if metadata.pop("scriptFilled", "") and fetched.script_filled:
+            _add_warning(document, _STILL_EMPTY_WARNING)
+        metadata |= {"rendered": True} | ({"scriptFilled": fetched.script_filled} if fetched.script_filled else {})
     metadata |= {"sourceURL": source.url, "url": fetched.url, "statusCode": fetched.status}
     if fetched.content_type:
         metadata["contentType"] = fetched.content_type
     if fetched.status >= 400:
         metadata["error"] = fetched.reason or f"HTTP {fetched.status}"
     metadata |= {"proxyUsed": "basic", "cacheState": "miss"}
-    return Page({**document, "metadata": metadata}, fetched.url, links, credits)
+    return Page({**document, "metadata": metadata}, fetched.url, links, credits, script_filled=script_filled)

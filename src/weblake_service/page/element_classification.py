@@ -50,7 +50,7 @@ _CHROME_PAIRS = _pairs(
     "global header, main menu, main nav, site nav, nav bar, side bar, side nav, skip link, skip to, pre footer, "
     "print footer, author box, author bio, about author, user info, user card, user details, message user, post "
     "profile, user signature, mini cart, cart drawer, shopping cart, sort by, language switcher, version "
-    "switcher, lang switch, browser upgrade, upgrade browser, unsupported browser, table contents, tag cloud, "
+    "switcher, lang switch, browser upgrade, upgrade browser, unsupported browser, table contents, "
     "read next, site notice, notification bar, announcement bar, alert bar, promo bar, access gate, widget area"
 )
 _ASIDE = words(
@@ -68,8 +68,8 @@ _RELATED_PAIRS = _pairs(
 )
 _COMMENTS = frozenset(["comment", "comments", "disqus", "respond", "commentform", "commentlist"])
 _REVIEWS = frozenset(["review", "reviews"])
-#: Prefixes such as `has-sidebar` and `no-nav` describe another element than the one that has the name.
-_OTHER_ELEMENT_PREFIXES = words("has with no without is not js open show hide hidden toggle")
+#: After them, a name describes something else than its element: `has-sidebar`, `is-style-sidebar`, `category-cookies`.
+_OTHER_ELEMENT_PREFIXES = words("has with no without is not js open show hide hidden toggle category tag type")
 _CONTENT = words("content body text title description post entry")
 
 #: Tags that `roles_from_tag` classifies.
@@ -118,10 +118,11 @@ def _roles_from_whole_name(name: str) -> int:
     flags = 0
     before = ""
     for place, word in enumerate(parts):
-        if before not in _OTHER_ELEMENT_PREFIXES:
-            flags |= _roles_from_word(word, first=place == 0)
-            if before:
-                flags |= _roles_from_pair(f"{before} {word}", last=parts[-1])
+        if word in _OTHER_ELEMENT_PREFIXES:
+            break
+        flags |= _roles_from_word(word, first=place == 0)
+        if before:
+            flags |= _roles_from_pair(f"{before} {word}", last=parts[-1])
         before = word
     return flags
 

@@ -15,6 +15,8 @@ from weblake_service.page.markdown import fenced, to_markdown, without_base64_im
 from weblake_service.page.metadata import read_metadata
 from weblake_service.page.parser_limits import limit_nesting
 from weblake_service.page.requested_formats import PageOptions
+from weblake_service.page.script_filled import HIDDEN_MARK, script_reason
+from weblake_service.page.shadow_roots import unwrap_shadow_roots
 
 _TOO_DEEP_WARNING = "The page nests deeper than can be converted; text at the bottom is missing from the markdown."
 
@@ -26,10 +28,12 @@ def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
         PageFailure: A selector cannot be run on this page.
     """
     source = limit_nesting(html_of(content_type, body))
-    tree = LexborHTMLParser(source)
+    tree = parse_html(source)
     base = base_of(tree, url)
     links = links_in(tree, url, base)
     metadata = read_metadata(tree, base)
+    if reason := script_reason(tree):
+        metadata["scriptFilled"] = reason
     content = _content(tree, wanted)
     document: dict[str, object] = {}
     warnings = [content.warning] if content.warning else []
@@ -43,7 +47,7 @@ def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
     if "markdown" in wanted.formats:
         markdown, whole = to_markdown(content.tree, remove_base64_images=wanted.remove_base64_images)
         if not whole:
-            shallow = _content(LexborHTMLParser(limit_nesting(source, always_scan=True)), wanted)
+            shallow = _content(parse_html(limit_nesting(source, always_scan=True)), wanted)
             resolve_all(shallow.tree, base)
             markdown, whole = to_markdown(shallow.tree, remove_base64_images=wanted.remove_base64_images)
         if not whole:
@@ -72,7 +76,22 @@ def text_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
 READERS = {"html": html_document, "text": text_document}
 
 
+def without_marks(html: str) -> str:
+    """Return the HTML of a browser as the page wrote it."""
+    return html.replace(f' {HIDDEN_MARK}=""', "")
+
+
+def parse_html(source: str) -> LexborHTMLParser:
+    """Return the tree of a page, with its declarative shadow roots unwrapped."""
+    tree = LexborHTMLParser(source)
+    if "shadowrootmode" in source:
+        unwrap_shadow_roots(tree)
+    return tree
+
+
 def _content(tree: LexborHTMLParser, wanted: PageOptions) -> Content:
+    for node in tree.css(f"[{HIDDEN_MARK}]"):
+        node.decompose()
     keep_tex_scripts(tree)
     set_image_sources(tree)
     if wanted.block_ads and not wanted.only_main_content and not wanted.include_tags:

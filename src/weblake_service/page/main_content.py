@@ -1,18 +1,18 @@
 """Selects the main content of a page: boilerplate removal by landmarks and names, then by link density and position.
 
-If too little is left, it falls back to landmarks only, then to the whole page.
+If names leave too little, only landmarks are used; if these do too, the whole page is kept.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from weblake_service.page.ancestors import is_within
-from weblake_service.page.block_extraction import extract_blocks
+from weblake_service.page.block_extraction import NEAR_CHARS, WORD, extract_blocks
 from weblake_service.page.blocks import Block, PageBlocks
 from weblake_service.page.boilerplate_removal import PageSubject, drop_boilerplate
 from weblake_service.page_failure import PageFailure
@@ -41,15 +41,8 @@ _LINKED_DATA = "script[type='application/ld+json' i]"
 #: Maximum characters of linked data that are read.
 _MAX_LINKED_DATA_CHARS = 20_000
 
-#: Minimum characters, and minimum shares of the page, of a result; below them the names were misleading, and only
-#: landmarks are used, then the whole page.
-_MIN_CHARS = 250
-_MIN_NAMED_SHARE = 0.1
-_MIN_LANDMARK_SHARE = 0.02
-#: Maximum characters of a block that is checked for a picture whose alt text repeats the block's text.
-_MAX_CARD_CHARS = 600
-#: Maximum number of enclosing blocks of a picture that are examined.
-_MAX_CARD_LEVELS = 4
+#: Minimum characters, and minimum share of the page, outside of landmarks; below them the page is kept whole.
+_MIN_CHARS, _MIN_SHARE = 250, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +95,14 @@ def _subject(tree: LexborHTMLParser) -> PageSubject:
     types = set(LINKED_DATA_TYPE.findall(data))
     kind = tree.css_first("meta[property='og:type' i]")
     page_type = (kind.attributes.get("content") or "").lower() if kind is not None else ""
+    is_article = page_type == "article" or any(t.endswith(("Article", "BlogPosting")) for t in types)
     names = " ".join(_names(node) for node in (tree.root, tree.body) if node is not None)
     is_discussion = "DiscussionForumPosting" in types or _DISCUSSION.search(names) is not None
     return PageSubject(
         title=title.text() if title is not None else "",
         # On question-and-answer pages the answers are content and the comments below them are not.
         is_discussion=is_discussion and "question" not in names,
+        is_article=is_article or "single-post" in names,
         is_product=not types.isdisjoint({"Product", "ProductGroup"}) or "product" in page_type or "product" in names,
     )
 
@@ -119,10 +114,7 @@ def _names(node: LexborNode) -> str:
 
 def _keep_main_content(tree: LexborHTMLParser, body: LexborNode, subject: PageSubject) -> None:
     found = extract_blocks(tree, body, subject.title)
-    if found.root.plain < _MIN_CHARS and found.root.text < _length(body) * _MIN_NAMED_SHARE:
-        found.release()
-        found = extract_blocks(tree, body, subject.title, names=False)
-    if found.root.text >= _MIN_CHARS or found.root.text > _length(body) * _MIN_LANDMARK_SHARE:
+    if found.root.text >= _MIN_CHARS or found.root.text > found.size * _MIN_SHARE:
         drop_boilerplate(found, subject)
         _drop_repeated_alt_text(found)
         _remove_selected(tree, found)
@@ -150,20 +142,22 @@ def _outermost_dropped(root: Block) -> list[Block]:
 
 
 def _drop_repeated_alt_text(found: PageBlocks) -> None:
-    """Clear the alt text of a picture that repeats the text of the card around it."""
-    card_texts: dict[int, str] = {}
-    for image, block in found.pictures:
-        alt = " ".join((image.attributes.get("alt") or "").lower().split())
-        card: Block | None = block
-        for _ in range(_MAX_CARD_LEVELS):
-            if card is None or card.text > _MAX_CARD_CHARS:
-                break
-            if id(card) not in card_texts:
-                card_texts[id(card)] = " ".join(card.node.text().lower().split())
-            if alt in card_texts[id(card)]:
-                image.attrs["alt"] = ""
-                break
-            card = card.parent
+    """Clear the alt text of a picture if half of its words stand in the text around the picture."""
+    for image, place in found.pictures:
+        words = WORD.findall((image.attributes.get("alt") or "").lower())
+        before = reversed(found.texts[max(0, place - NEAR_CHARS) : place])
+        near = {*_words_near(before), *_words_near(found.texts[place : place + NEAR_CHARS])}
+        if words and sum(word in near for word in words) * 2 >= len(words):
+            image.attrs["alt"] = ""
+
+
+def _words_near(texts: Iterable[str]) -> Iterator[str]:
+    left = NEAR_CHARS
+    for text in texts:
+        yield from WORD.findall(text.lower())
+        left -= len(text)
+        if left < 0:
+            return
 
 
 def _select_only(tree: LexborHTMLParser, selectors: Sequence[str]) -> Content:
@@ -189,8 +183,3 @@ def _drop(nodes: Sequence[LexborNode]) -> None:
     for node in nodes:
         if node.tag not in _STRUCTURAL_TAGS:
             node.decompose()
-
-
-def _length(node: LexborNode) -> int:
-    """Return the number of characters that are not white space."""
-    return len("".join(node.text().split()))

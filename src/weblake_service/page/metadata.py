@@ -15,7 +15,7 @@ Value = str | list[str]
 
 _RESERVED_LIST = (
     "sourceURL url statusCode contentType error scrapeId proxyUsed cacheState cachedAt creditsUsed concurrencyLimited "
-    "concurrencyQueueDurationMs numPages totalPages timezone"
+    "concurrencyQueueDurationMs numPages totalPages timezone rendered scriptFilled"
 )
 #: Keys that the service sets; a page that uses them as a name is ignored.
 RESERVED = frozenset(_RESERVED_LIST.split())

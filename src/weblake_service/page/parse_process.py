@@ -17,7 +17,7 @@ from weblake_service.files.conversion_messages import ConversionResult, Conversi
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page.content_types import text_of
 from weblake_service.page.element_formats import read_attributes, read_media
-from weblake_service.page.html_page import READERS
+from weblake_service.page.html_page import READERS, without_marks
 from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page.selectors import attribute_selectors
 from weblake_service.page_failure import PageFailure
@@ -61,9 +61,13 @@ async def read_page(
         document, links = result.document, result.links
     if "rawHtml" in wanted.formats:
         # The HTML need not be sent back from the other process.
-        raw = partial(text_of, content_type, body)
+        raw = partial(_raw_html, content_type, body)
         document["rawHtml"] = await asyncio.to_thread(raw) if len(body) > THREAD_BYTES else raw()
     return document, links
+
+
+def _raw_html(content_type: str, body: bytes) -> str:
+    return without_marks(text_of(content_type, body))
 
 
 async def attributes_of(

@@ -20,7 +20,6 @@ from weblake_service.browser.context_settings import site_credentials_of
 from weblake_service.browser.page_rendering import IsFile, PageRendering
 from weblake_service.browser.playwright_browser import PlaywrightBrowser, first_line
 from weblake_service.browser.pool import PooledContext
-from weblake_service.browser.site_headers import send_headers
 from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.keyed_locks import KeyedLocks
 from weblake_service.page_failure import PageFailure
@@ -153,8 +152,6 @@ class PlaywrightDriver:
         pooled = PooledContext(engine, context, live.session.egress_proxy, live.spec.settings)
         plain = {**options, "formats": ["rawHtml"]}
         try:
-            if private.login and not private.headers and context.pages:
-                await send_headers(context.pages[0], shown, private, pooled.egress_proxy.login)
             await PageRendering(pooled, shown, plain, private).run()
         except IsFile:
             raise PageFailure("SCRAPE_UNSUPPORTED_FILE", f"{shown} is a file, and no page to go on with.") from None

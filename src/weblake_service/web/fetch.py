@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -55,6 +55,11 @@ class FetchedResponse:
     redirects: tuple[str, ...] = ()
     #: The reason phrase of the status.
     reason: str = ""
+    #: The cookies that the response and the redirects before it set: name, value, domain, path.
+    cookies: Sequence[Mapping[str, str]] = ()
+    #: Whether the body is the DOM of a browser, and why a page that came over HTTP was rendered.
+    rendered: bool = False
+    script_filled: str = ""
     #: Results of a browser besides the source, by field name in the document: screenshot, branding, actions.
     captured: Mapping[str, object] = field(default_factory=dict)
     #: Why the browser could not make the other ones, by the same names.
@@ -203,6 +208,7 @@ class Fetcher:
             content_type=content_type,
             redirects=tuple(chain.visited),
             reason=_reason(response),
+            cookies=chain.cookies,
         )
 
 

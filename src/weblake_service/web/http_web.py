@@ -6,21 +6,33 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import httpx
+
+from weblake.api.models import NEEDS_SCRIPTS
+from weblake_service.browser.chromium import what_is_missing
 from weblake_service.browser.context_settings import BrowserIdentity
 from weblake_service.browser.rendering_options import needs_browser_for_formats_only, requested_captures
 from weblake_service.browser.scrape_browser import ScrapeBrowser
 from weblake_service.config import ServiceConfig
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.upload import Upload
-from weblake_service.page.document import Page, page_of_upload
-from weblake_service.page.requested_formats import number
+from weblake_service.page.content_types import ContentKind, kind_of
+from weblake_service.page.document import HTML_TYPE, Page, page_of_upload, with_warning
+from weblake_service.page.html_page import parse_html
+from weblake_service.page.parse_process import read_page
+from weblake_service.page.requested_formats import number, read_page_options
+from weblake_service.page.script_filled import script_reason
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.frontier import Frontier
 from weblake_service.web.location import with_accept_language
+from weblake_service.web.redirect_chain import is_same_site
 from weblake_service.web.response_pages import make_page
 from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls
+
+#: Maximum characters and tags of a page that is looked at in this process while it is rendered; it takes milliseconds.
+_SMALL_CHARS, _SMALL_TAGS = 64_000, 1_000
 
 
 class HttpWeb:
@@ -30,7 +42,10 @@ class HttpWeb:
         self._fetcher = Fetcher(allow_private=config.allow_private)
         self._converters = ConverterPool()
         self._robots = RobotsRules(self._fetcher, self._converters)
-        self._browsers = ScrapeBrowser(allow_private=config.allow_private, max_pages=config.max_browser_pages)
+        self._mode = config.render
+        self._browsers = ScrapeBrowser(
+            allow_private=config.allow_private, max_pages=config.max_browser_pages, is_shell=self._is_shell
+        )
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> Page:
         """Fetch a page and return it as a document."""
@@ -59,6 +74,51 @@ class HttpWeb:
             return await self.scrape(url, options)
         page = await self.remake(url, options, visited.fetched)
         return replace(page, fetched=visited.fetched, profile=visited.profile)
+
+    def renders(self, page: Page, fetched: FetchedResponse | None) -> bool:
+        """Return whether a page that was made from this response has to be rendered first, and can be."""
+        if fetched is None or fetched.rendered or self._mode == "never":
+            return False
+        return bool(page.script_filled or (self._mode == "always" and _is_html(fetched))) and not what_is_missing()
+
+    async def render(self, url: str, options: Mapping[str, object], page: Page) -> Page:
+        """Return the page of a URL with what its scripts make of it; with a warning, if it cannot be rendered.
+
+        The page must have been fetched by `scrape`: its response is not requested again.
+        """
+        source = page.fetched
+        if source is None or not self.renders(page, source):
+            why = what_is_missing() and f"this service has no browser: install {what_is_missing()}"
+            why = "this service does not render pages (--render)" if self._mode == "never" else why
+            return with_warning(page, f"{NEEDS_SCRIPTS}, and {why or 'was not rendered'}.")
+        target, asked = httpx.URL(source.url), httpx.URL(url)
+        if asked.userinfo and is_same_site(url, source.url):
+            target = target.copy_with(userinfo=asked.userinfo)
+        if asked.fragment and not target.fragment:
+            target = target.copy_with(fragment=asked.fragment)
+        try:
+            visited = await self._browsers.render(str(target), options, BrowserIdentity(), source)
+        except PageFailure as failure:
+            # What came over HTTP is not cached: the next scrape tries again.
+            unkept = replace(page, fetched=None)
+            return with_warning(unkept, f"{NEEDS_SCRIPTS}, and was not rendered: {failure.message}")
+        if visited.fetched is None or not visited.fetched.rendered:
+            return page
+        moved = () if visited.fetched.url == source.url else (source.url,)
+        fetched = replace(
+            visited.fetched,
+            redirects=tuple(dict.fromkeys((*source.redirects, *moved, *visited.fetched.redirects))),
+            script_filled=page.script_filled,
+        )
+        return replace(await self.remake(url, options, fetched), fetched=fetched)
+
+    async def _is_shell(self, html: str, url: str) -> bool:
+        if len(html) <= _SMALL_CHARS and html.count("<") <= _SMALL_TAGS:
+            return bool(script_reason(parse_html(html)))
+        body, wanted = html.encode("utf-8", "replace"), read_page_options({"formats": ["links"]})
+        document, _ = await read_page(self._converters, "html", HTML_TYPE, body, url, wanted, url)
+        metadata = document["metadata"]
+        return isinstance(metadata, Mapping) and "scriptFilled" in metadata
 
     async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> Page:
         """Make a document from an earlier response of a URL."""
@@ -104,6 +164,10 @@ class HttpWeb:
         await self._browsers.aclose()
         await self._converters.aclose()
         await self._fetcher.aclose()
+
+
+def _is_html(fetched: FetchedResponse) -> bool:
+    return kind_of(fetched.content_type, fetched.body) is ContentKind.HTML
 
 
 def _until(options: Mapping[str, object]) -> float:

@@ -136,7 +136,8 @@ async def _fetch_page_and_sitemaps(
 
 async def _page(web: HttpWeb, url: str) -> Page | PageFailure:
     try:
-        return await web.scrape(url, _PAGE_OPTIONS)
+        page = await web.scrape(url, _PAGE_OPTIONS)
+        return await web.render(url, _PAGE_OPTIONS, page) if page.script_filled else page
     except PageFailure as failure:
         return failure
 
@@ -151,6 +152,7 @@ def _add_page_links(found: SiteUrls, page: Page, url: str, listed: list[str]) ->
         return
     title, description = (str(about.get(name) or "") for name in ("title", "description"))
     found.read[page.final_url] = title, description
+    found.warning = str(page.document.get("warning") or "")
     found.urls = [page.final_url, *listed, *page.links]
 
 

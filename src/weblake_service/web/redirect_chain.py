@@ -54,6 +54,21 @@ class RedirectChain:
         """Return the current URL, without credentials."""
         return self.url.copy_with(userinfo=b"") if self.url.userinfo else self.url
 
+    @property
+    def cookies(self) -> list[dict[str, str]]:
+        """Return the cookies received so far: name, value, domain, path."""
+        # The standard library appends ".local" to a host name without a dot.
+        added = f"{self.url.host}.local"
+        return [
+            {
+                "name": one.name,
+                "value": one.value or "",
+                "domain": self.url.host if one.domain == added else one.domain,
+                "path": one.path,
+            }
+            for one in self._cookies.jar
+        ]
+
     def request(self, method: str = "GET", body: bytes | None = None) -> httpcore.Request:
         """Return the request for the current URL."""
         at_home = same_site(self._start, self.url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from weblake_service.browser.rendering_options import requested_captures
@@ -44,7 +45,7 @@ async def make_page(
     # The metadata stays the last field.
     metadata = page.document.pop("metadata", None)
     document = {**page.document, **found, "metadata": metadata}
-    return Page(document, page.final_url, page.links, page.credits, failures=failures)
+    return replace(page, document=document, failures=failures)
 
 
 def _not_on_page(url: str, name: str) -> PageFailure:

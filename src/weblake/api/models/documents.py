@@ -79,6 +79,10 @@ class DocumentPage(Model, frozen=True):
     markdown: str | None = None
 
 
+#: How the embedded service begins the warning of a page that scripts fill and that it did not render.
+NEEDS_SCRIPTS = "The page seems to need JavaScript"
+
+
 class Document(Model, frozen=True):
     """One scraped page with the requested formats."""
 

@@ -285,7 +285,7 @@ def test_only_the_first_target_of_a_request_is_recorded() -> None:
     assert set(Intent.__struct_fields__) == {
         *("load_id", "version", "writer", "kind", "endpoint", "created_at", "request_sha256", "service", "submitted"),
         *("first_target", "urls", "partition", "slot", "slot_has_partition", "generation", "run", "occasion", "replay"),
-        *("task", "clock_ahead_s", "new_key", "page_limit"),
+        *("task", "clock_ahead_s", "new_key", "page_limit", "fresh"),
     }
 
 

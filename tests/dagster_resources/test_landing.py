@@ -14,6 +14,7 @@ from typing import Any
 
 import dagster as dg
 import duckdb
+import pyarrow as pa
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
@@ -28,7 +29,9 @@ from dagster_weblake import (
     JobConfig,
     JobRequest,
     ParseRequest,
+    WeblakeParquetIOManager,
     WeblakeResource,
+    build_document_checks,
     build_weblake_assets,
     step,
     weblake_assets,
@@ -97,10 +100,22 @@ def test_only_what_is_due_is_bought(bench: Bench, site: GatedSite) -> None:
         request = BatchScrapeRequest(urls=urls, refresh_after="7d", report_changes=True)
         return build_weblake_assets(name, request, partitions_def=days)
 
-    first = bench.run(pages(urls[:2]))
-    more = bench.run(pages(urls))
-    nothing = bench.run(pages(urls))
+    @dg.asset(ins={"pages": dg.AssetIn(input_manager_key="lake")})
+    def report(pages: pa.Table) -> int:
+        return pages.num_rows
+
+    lake = {"lake": WeblakeParquetIOManager(root=str(bench.root))}
+
+    def run(urls: list[str]) -> Run:
+        return bench.run([*pages(urls), report, build_document_checks(pages(urls))], resources=lake)
+
+    first, more, nothing = run(urls[:2]), run(urls), run(urls)
     found = [run.metadata("pages") for run in (first, more, nothing)]
+    assert nothing.result.output_for_node("report") == 1, "the rows of the load before"
+    checks = nothing.result.get_asset_check_evaluations()
+    assert checks
+    assert all(check.passed for check in checks)
+    assert "weblake/load_id" not in found[2]
     assert [(each.get("weblake/fresh"), each["weblake/submitted"]) for each in found] == [(None, 2), (2, 1), (3, 0)]
     assert [each["dagster/row_count"] for each in found] == [2, 1, 0]
     assert (found[2]["weblake/complete"], found[2]["weblake/credits_used"]) == (True, 0.0)

@@ -127,10 +127,12 @@ def _add(outcome: dict[str, Any], result: dg.ExecuteInProcessResult) -> None:
         outcome["partitions"][name] = outcome["partitions"].get(name, 0) + 1
         load = WeblakeMetadataSet.extract(event.materialization.metadata)
         if load.stored is not None:  # not of a job that was only started, or of a report
-            landed = orchestration.LoadState(orchestration.open_dataset(str(load.root)), str(load.load_id)).landed
-            # A load with nothing due has no record.
-            fresh = Receipt(str(load.load_id), str(load.kind), complete=True, fresh=load.fresh or 0)
-            outcome["loads"][name] = (fresh if landed is None else landed.receipt).to_dict()
+            receipt = Receipt("", str(load.kind), complete=True, fresh=load.fresh or 0)
+            if load.load_id is not None:  # a materialization with nothing due names no load
+                state = orchestration.LoadState(orchestration.open_dataset(str(load.root)), load.load_id)
+                assert state.landed is not None
+                receipt = state.landed.receipt
+            outcome["loads"][name] = receipt.to_dict()
 
 
 if __name__ == "__main__":

@@ -184,7 +184,8 @@ def load_metadata(
     counts = {name: int(getattr(receipt, name)) for name in (*_COUNTS, *_RARE_COUNTS)}
     return typed(
         {
-            "weblake/load_id": receipt.load_id,
+            # With nothing due there is no load: readers and checks use the one that landed before.
+            "weblake/load_id": None if receipt.nothing_due else receipt.load_id,
             "weblake/job": _link(job_url),
             "weblake/job_id": receipt.job_id,
             "weblake/kind": receipt.kind,

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from uuid import uuid4
 
 import pytest
 from catalogue import proves
@@ -181,6 +182,17 @@ def test_a_failed_job_is_followed_by_a_new_load_of_what_is_due(lab: TaskLab) -> 
     lab.cancel(weblake.orchestration.JobRef(job.kind, job.job_id))
     lab.release()
     assert land(lab, URLS).job_id != job.job_id
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [({}, {"maxAge": 0}), ({"max_age": 60_000}, {"maxAge": 60_000}), ({"min_age": 1}, {"minAge": 1})],
+)
+def test_a_page_that_is_due_is_not_taken_from_the_cache_of_the_service(given: Any, sent: dict[str, int]) -> None:
+    request = load_request.batch(URLS, Naming(refresh_after="1d"), **given)
+    assert request.start is not None
+    body = json.loads(request.start(str(uuid4())).request.body or b"")
+    assert {name: body[name] for name in ("maxAge", "minAge") if name in body} == sent
 
 
 @pytest.mark.parametrize("count", range(10))

@@ -79,7 +79,7 @@ class Landings:
         except ValueError:
             raise InvalidOption(
                 f"{str(when)[:40]!r} is neither a load that has landed here nor a time.",
-                hint="`weblake loads` lists the loads. A time is ISO 8601, such as 2026-11-21T06:00:00Z.",
+                hint="Give the load id of a receipt, or a time in ISO 8601, such as 2026-11-21T06:00:00Z.",
             ) from None
         return time if time.tzinfo else time.replace(tzinfo=timezone.utc), AFTER_IDS
 

@@ -92,5 +92,6 @@ def land_crawl(
 def _land(request: LoadRequest, to: RootPath, client: Client | None, terms: Terms | None) -> Receipt:
     dataset = open_dataset(to)
     with nullcontext(client) if client is not None else Client() as used:
-        request = generations.place_refresh(used, dataset, request, terms or Terms())
+        if request.family is not None:
+            request = generations.place_refresh(used, dataset, request, terms or Terms())
         return load.land(used, dataset, request, terms).receipt

@@ -315,9 +315,12 @@ def batch(urls: Sequence[str], naming: Naming, **options: Unpack[BatchScrapeOpti
         raise InvalidOption("`urls` is a text, not a list.", hint="Put it into a list: [url].")
     urls = tuple(urls)
     sent = list(dict.fromkeys(urls)) if all(isinstance(url, str) for url in urls) else list(urls)
+    window = refresh_window(naming.refresh_after)
+    if window is not None and not {"min_age", "lockdown"} & options.keys():
+        options.setdefault("max_age", 0)  # a page that is due is fetched: the service's cache may have the one we have
     probe = operations.start_batch_scrape(sent, **options)
     body = response_json.loads(probe.request.body or b"{}")
-    named, window = naming.request("batch_scrape", body), refresh_window(naming.refresh_after)
+    named = naming.request("batch_scrape", body)
     if window is not None:  # loads of what is due complement each other, and replace none
         family = refresh_family(named.load_id)
         named = dataclasses.replace(named, slot=None, refresh_after=window, family=family)

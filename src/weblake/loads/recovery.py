@@ -111,7 +111,7 @@ def _keep_versions(dataset: Dataset, load_id: str, name: str) -> None:
     try:
         keep_versions(dataset.storage, load_id, name)
     except (StorageRefused, ArrowException, OSError) as error:
-        _LOG.warning("`weblake changes` will not know the pages of the replaced load %s: %s", load_id, error)
+        _LOG.warning("The changes of this dataset will not name the pages of the replaced load %s: %s", load_id, error)
 
 
 def _files(entry: SlotEntry) -> list[str]:

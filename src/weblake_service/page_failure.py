@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 #: Errors of the system that a limit of this process or machine causes.
 _LIMIT_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
 _MAX_CAUSES = 50
-#: Texts of SQLite for the same; Python before 3.11 does not expose the error code.
+#: Texts of SQLite for the same.
 _DATABASE_LIMITS = {
     "database or disk is full", "disk I/O error", "database is locked", "unable to open database file",
 }  # fmt: skip

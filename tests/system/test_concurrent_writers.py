@@ -38,7 +38,7 @@ def two(lab: Lab) -> Iterator[tuple[Runs, Runs]]:
     becomes="        os.replace(source, final)",
     case="part",
 )
-@swept(8)
+@swept(4)
 def test_p5_one_of_two_writers_of_one_load_is_killed(lab: Lab, two: tuple[Runs, Runs], one_in: int) -> None:
     one, other = two
     root = lab.root("whole")

@@ -94,7 +94,7 @@ def new_root(lab: Lab, runs: Runs, command: str, name: str) -> Path:
 
 @pytest.mark.system
 @pytest.mark.timeout(1800)
-@swept(16)
+@swept(8)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_p1_a_run_killed_before_any_change_is_whole_or_absent(lab: Lab, runs: Runs, command: str, one_in: int) -> None:
     args, root = COMMANDS[command], new_root(lab, runs, command, "whole")
@@ -114,7 +114,7 @@ def test_p1_a_run_killed_before_any_change_is_whole_or_absent(lab: Lab, runs: Ru
 
 @pytest.mark.system
 @pytest.mark.timeout(1800)
-@swept(10)
+@swept(5)
 def test_p1_a_batch_killed_again_during_recovery_lands_whole(lab: Lab, runs: Runs, one_in: int) -> None:
     choice, whole = random.Random(SEED), runs(lab.root("whole"), lab.batch(lab.root("whole"))).points
     for first in choice.sample(every(whole), PAIRS // one_in):

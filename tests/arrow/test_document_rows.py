@@ -9,7 +9,7 @@ from decimal import Decimal
 from unittest import mock
 
 from catalogue import proves
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lossless_json import Num, Pairs, dump, repair_texts
 from tiers import examples
@@ -282,8 +282,6 @@ def test_rows_follow_the_column_rules(written, ascii_only: bool) -> None:
     check(written, ascii_only=ascii_only)
 
 
-@proves("2.4", at="src/weblake/arrow/documents.py", line="        return ...", becomes="        return None")
-@example([Pairs([("metadata", Pairs([("title", "\ud800")]))])])
 @given(st.lists(documents(texts | broken), min_size=1, max_size=3))
 @settings(max_examples=examples(200, 10))
 def test_rows_of_invalid_text_are_those_of_the_repaired_text(written) -> None:

@@ -29,7 +29,7 @@ PROJECT = Path(__file__).with_name("example_project")
 SETTINGS = ("WEBLAKE_BASE_URL", "WEBLAKE_API_KEY", "WEBLAKE_ROOT", "EXAMPLE_SITE")
 #: The assets of each run: without partitions, for one site, and for all months.
 SITE, SITES, ACCOUNT = (
-    ("site_pages", "watch_list", "watched_pages", "page_report", "sites"),
+    ("site_pages", "watch_list", "watched_pages", "page_report", "site_map", "new_pages", "sites"),
     ("site_documents_job", "site_documents"),
     ("usage", "activity"),
 )

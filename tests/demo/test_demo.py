@@ -78,8 +78,10 @@ class Expected:
         self.notes = self._below(DAG_PART)
         self.stations, self.warnings = self._below(ASSETS_PART), self._below(ASSETS_SITE)
         self.watched = {path for path in self.stations if self.crawled[path] == 200}
-        #: What the example's assets pay for.
-        self.assets = len(self.stations) + len(self.warnings) + len(self.watched)
+        #: What is due after the crawl of the whole site.
+        self.due = {path for path, status in self.crawled.items() if status >= 400}
+        #: The documents that the example's assets pay for.
+        self.assets = len(self.stations) + len(self.warnings) + len(self.watched) + len(self.due)
         self.batch: Counter[str] = Counter()
         self.batch_statuses: Counter[int] = Counter()
         self.batch["duplicates"] = len(batch_urls(BASE)) - len(set(batch_urls(BASE)))
@@ -242,7 +244,8 @@ def test_the_demo_lands_usage_and_activity(first: Ran, root: Path, guests: bool,
     by_key = {
         "nightly-crawl": len(expected.crawled),
         "hourly-batch": expected.batch["stored"],
-        **({"airflow": len(expected.notes), "dagster": expected.assets} if guests else {}),
+        # The map of the site, from which an asset takes what is due, costs a credit.
+        **({"airflow": len(expected.notes), "dagster": expected.assets + 1} if guests else {}),
     }
     assert told["usage"]["by_api_key"] == by_key
     assert told["usage"]["credits"] == sum(by_key.values())
@@ -252,8 +255,9 @@ def test_the_demo_lands_usage_and_activity(first: Ran, root: Path, guests: bool,
     ).fetchall()
     assert dict(rows) == told["usage"]["by_api_key"]
     activity = polars.read_parquet(root / "activity/**/*.parquet")
-    assert set(activity["endpoint"]) == {"crawl", "batch_scrape"}
-    assert set(activity["id"]) == {load["job_id"] for load in told["loads"]}
+    assert set(activity["endpoint"]) == {"crawl", "batch_scrape", *(["map"] if guests else [])}
+    jobs = activity.filter(polars.col("endpoint") != "map")
+    assert set(jobs["id"]) == {load["job_id"] for load in told["loads"]}
 
 
 @pytest.mark.system
@@ -271,11 +275,12 @@ def test_airflow_lands_its_part_of_the_site_beside_the_other_loads(whole: Ran, h
 
 @pytest.mark.system
 def test_dagster_lands_the_example_assets_beside_the_other_loads(whole: Ran, home: Path, expected: Expected) -> None:
-    stations, watched, warnings = json.loads(whole.out)["loads"][3:]
+    stations, due, watched, warnings = json.loads(whole.out)["loads"][3:]
     said = rf"dagster\s+\d+ assets, made by Dagster 1\.\d+\.\d+: {expected.assets} documents, \d+ checks passed"
     assert re.search(said, whole.err)
     for receipt, paths in (
         (stations, expected.stations),
+        (due, expected.due),
         (watched, expected.watched),
         (warnings, expected.warnings),
     ):
@@ -286,6 +291,7 @@ def test_dagster_lands_the_example_assets_beside_the_other_loads(whole: Ran, hom
         assert {_path(url) for (url,) in rows} == paths
         assert (receipt["stored"], receipt["complete"]) == (len(paths), True)
     assert watched["kind"] == "batch_scrape"
+    assert 0 < due["fresh"] <= len(expected.crawled) - len(expected.due), "what has landed is not bought again"
     assert 0 < len(expected.watched) < len(expected.stations), "the list was made of what the crawl had landed"
     assert not (home / "my dagster").exists(), "the Dagster that somebody has set up is not touched"
     assert not (home / "not here").exists()
@@ -371,7 +377,7 @@ def test_s1_a_second_run_adds_its_loads_and_writes_no_key(
     left = set(threading.enumerate()) - threads
     assert not [thread for thread in left if thread.name in ("demo site", "weblake service")]
 
-    assert "6 loads have landed before" in shown.err
+    assert "7 loads have landed before" in shown.err
     before, told = json.loads(whole.out), json.loads(shown.out)
     assert not {load["load_id"] for load in before["loads"]} & {load["load_id"] for load in told["loads"]}
     assert [load["stored"] for load in told["loads"]] == [load["stored"] for load in before["loads"]]
@@ -380,9 +386,10 @@ def test_s1_a_second_run_adds_its_loads_and_writes_no_key(
     # The DAG's second load of a day takes the place of its first.
     replaced = before["loads"][2]
     assert replaced["load_id"] not in set(documents["load_id"])
-    assert documents["load_id"].n_unique() == 11
-    assert documents.height == told["usage"]["credits"] - replaced["stored"]
-    assert told["activity"]["entries"] == 12
+    assert documents["load_id"].n_unique() == 13
+    maps = 2
+    assert documents.height == told["usage"]["credits"] - replaced["stored"] - maps
+    assert told["activity"]["entries"] == 14 + maps
 
 
 def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import typer
 from msgspec import structs
 from rich.markup import escape
 
+import weblake
 from weblake import orchestration, output
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.operations import credit_usage
@@ -222,12 +223,8 @@ def changes(
     as_json: Json = False,
 ) -> None:
     """Lists the pages that are new, changed or gone since a load or a time."""
-    from weblake.dataset import layout
-    from weblake.dataset.changes import changes as find_changes
-    from weblake.storage import open_storage
-
-    layout.check_holds_dataset(open_storage(root))
-    found = find_changes(root, since, until)
+    layout.check_holds_dataset(open_dataset(root).storage)
+    found = weblake.changes(root, since, until)
     if as_json:
         more = {"counts": found.counts(), "cursor": found.cursor}
         output.show_json_of_many("changes", (change.to_dict() for change in found), lambda: more)
@@ -324,32 +321,9 @@ def run_with_progress(
             output.load_progress(request.kind.replace("_", " "), quiet) as progress,
             observing(client, combine(progress, note_job)),
         ):
-            landing = work()
+            return work()
     except (KeyboardInterrupt, SystemExit) as end:
         raise _interrupted_error(request, job or _job_on_record(dataset, request), end) from None
-    if landing.landed_at is None:
-        _note_unrendered(dataset, landing)
-    return landing
-
-
-def _note_unrendered(dataset: Dataset, landing: LandedLoad) -> None:
-    """If scripts fill pages of a load and they were not rendered, write their number and what to do."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    from weblake.api.models import NEEDS_SCRIPTS
-
-    count, first = 0, ""
-    for file in landing.receipt.files:
-        if file.path.startswith("documents/"):
-            with dataset.open(file.path) as source, pq.ParquetFile(source) as pages:
-                for batch in pages.iter_batches(columns=["warning"]):
-                    found = batch["warning"].filter(pc.match_substring(batch["warning"], NEEDS_SCRIPTS))
-                    count, first = count + len(found), first or (found[0].as_py() if len(found) else "")
-    if count:
-        what = "1 page has" if count == 1 else f"{count:,} pages have"
-        text = escape(one_line(first, MAX_CHARS))
-        output.note(f"weblake: {what} landed without the text that scripts put in (column `warning`). {text}")
 
 
 def _job_on_record(dataset: Dataset, request: LoadRequest) -> list[str]:

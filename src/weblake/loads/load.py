@@ -369,4 +369,6 @@ def _publish_or_refuse(
                 seconds=time.monotonic() - begun,
             )
         )
+        if staged.unrendered:
+            observe(events.LoadMessage(load_id=receipt.load_id, text=staged.unrendered))
     return require_documents(LandedLoad(receipt), account.rows)

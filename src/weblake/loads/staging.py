@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weblake.api import response_json
-from weblake.api.models import JobErrors
+from weblake.api.models import NEEDS_SCRIPTS, JobErrors
 from weblake.api.steps import Response
 from weblake.arrow import schemas
 from weblake.arrow.document_rows import DocumentBatches
 from weblake.arrow.documents import Parsed
 from weblake.arrow.parquet import ParquetFile, Written
+from weblake.credentials import one_line
 from weblake.dataset.records import Intent
 from weblake.errors import JobGone, MalformedReply
 from weblake.events import amount_of
@@ -30,6 +31,7 @@ from weblake.receipt import Receipt
 EXPIRED = "expired"
 #: JSON bytes of the documents of a batch.
 BATCH_BYTES = 4 << 20
+_NEEDS_SCRIPTS, _MAX_WARNING_CHARS = NEEDS_SCRIPTS.encode(), 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Staged:
     service_message: str = ""
     #: The error, if the job expired during the download; otherwise None.
     gone: JobGone | None = None
+    #: What to say of pages that scripts fill and that the service did not render; empty if there are none.
+    unrendered: str = ""
 
 
 def stage_job(
@@ -108,6 +112,8 @@ class _Rows:
         self._batches = DocumentBatches(intent.load_id, job.job_id, job.kind, intent.created())
         self.parse, self.parse_all = self._batches.parse, self._batches.parse_all
         self.file = ParquetFile(path, schemas.DOCUMENTS)
+        #: How many pages scripts fill that the service did not render, and the warning of the first one.
+        self._unrendered, self._warning = 0, ""
 
     def take(self, parsed: Parsed | None) -> None:
         """Add a document to the next batch if it is new; None counts as a malformed document."""
@@ -117,6 +123,10 @@ class _Rows:
         content = parsed.digest if parsed.scrape_id is None else b""  # with an id, the costly digest is not needed
         if self._reconciler.document(parsed.scrape_id, parsed.source_url, parsed.url, content):
             self._batches.append(parsed)
+            warning = bytes(parsed.fields.get("warning", b""))
+            if _NEEDS_SCRIPTS in warning:
+                self._unrendered += 1
+                self._warning = self._warning or one_line(str(response_json.loads(warning)), _MAX_WARNING_CHARS)
             if self._batches.pending_bytes >= BATCH_BYTES:
                 self.flush()
 
@@ -153,7 +163,9 @@ class _Rows:
             credits_used=amount_of(credits_used),
         )
         written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())
-        return Staged(written, account, receipt, message, gone)
+        pages = "1 page has" if self._unrendered == 1 else f"{self._unrendered:,} pages have"
+        text = f"{pages} landed without the text that scripts put in (column `warning`). {self._warning}"
+        return Staged(written, account, receipt, message, gone, text if self._unrendered else "")
 
 
 def _credits_of(raw: bytes) -> object:

@@ -11,7 +11,7 @@ import functools
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
-from types import TracebackType
+from types import MethodType, TracebackType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
@@ -37,7 +37,10 @@ class _Method(Generic[P, T]):
     """An operation as a method: it returns the value with a `Client`, and an awaitable with an `AsyncClient`."""
 
     def __init__(self, build: Callable[P, Operation[T]]) -> None:
-        self._build = build
+        def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return self.call(build(*args, **kwargs))
+
+        self._method = functools.update_wrapper(method, build)
 
     @overload
     def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
@@ -49,13 +52,7 @@ class _Method(Generic[P, T]):
     def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Any]: ...
 
     def __get__(self, client: Any, owner: type) -> Callable[..., Any]:
-        build = self._build
-
-        def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-            return self.call(build(*args, **kwargs))
-
-        functools.update_wrapper(method, build)
-        return method if client is None else method.__get__(client)
+        return self._method if client is None else MethodType(self._method, client)
 
 
 class _Client(Generic[HttpClientT, TransportT]):

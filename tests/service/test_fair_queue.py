@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weblake_service.config import Access
+from weblake_service.fair_queue import NO_JOB, FairQueue, limit_of_one_site
 from weblake_service.jobs import job_records, page_queue
-from weblake_service.jobs.fair_queue import NO_JOB, FairQueue, limit_of_one_site
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_sources import BatchSource
 from weblake_service.store.database import Store

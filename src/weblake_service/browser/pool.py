@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weblake_service.browser.context_settings import ContextSettings
 from weblake_service.browser.egress_proxy import EgressProxy
 from weblake_service.browser.playwright_browser import PlaywrightBrowser
-from weblake_service.jobs.fair_queue import QUEUE, FairQueue
+from weblake_service.fair_queue import QUEUE, FairQueue
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.connection_pools import ConnectionPools
 

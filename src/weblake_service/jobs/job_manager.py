@@ -10,9 +10,9 @@ from functools import partial
 from sqlite3 import Connection, Row
 
 from weblake_service.config import ServiceConfig
+from weblake_service.fair_queue import limit_of_one_site
 from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.crawl import CrawlSource
-from weblake_service.jobs.fair_queue import limit_of_one_site
 from weblake_service.jobs.job_run import JobRun, JobServices, is_shutdown
 from weblake_service.jobs.model_job_run import ModelRun
 from weblake_service.jobs.page_sources import BatchSource, PageSource

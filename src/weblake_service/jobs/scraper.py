@@ -17,10 +17,10 @@ from weblake_service.browser.context_settings import BrowserIdentity
 from weblake_service.browser.rendering_options import option_that_needs_browser
 from weblake_service.clock import Clock, iso
 from weblake_service.config import ServiceConfig
+from weblake_service.fair_queue import NO_JOB, QUEUE, FairQueue
 from weblake_service.files.converter_pool import TEAM
 from weblake_service.jobs import page_cache, page_history
 from weblake_service.jobs.browser_profiles import BrowserProfiles
-from weblake_service.jobs.fair_queue import NO_JOB, QUEUE, FairQueue
 from weblake_service.jobs.page_history import TrackingResult
 from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.llm import model_options, model_output

@@ -232,7 +232,7 @@ def test_p13_a_flipped_byte_is_unknown_or_still_a_record(data: st.DataObject | N
         return
     assert found is not None
     assert found.load_id == LOAD
-    found.created_seconds()
+    found.created().timestamp()
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,7 @@ def test_a_job_is_cancelled_at_its_deadline_and_its_pages_are_kept(lab: TaskLab)
     "3.3",
     at="src/weblake/loads/load.py",
     line="until = time.monotonic() + terms.timeout_s - job.age_s()",
-    becomes="until = time.monotonic() + terms.timeout_s - intent.age_s()",
+    becomes="until = time.monotonic() + terms.timeout_s - (time.time() - intent.created().timestamp())",
 )
 def test_the_deadline_of_a_job_does_not_count_the_time_before_its_start(
     lab: TaskLab, monkeypatch: pytest.MonkeyPatch

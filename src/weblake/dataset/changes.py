@@ -147,7 +147,7 @@ def _changes(storage: Storage, since: When | None, until: When | None, *, of_loa
         raise InvalidOption("until is before since.", hint="Give a later load or time, or leave it out.")
     end = max(start, end)
     before, after = landings.at(start), landings.at(end)
-    files |= {name.rpartition("/")[2].partition(".")[0]: name for name in storage.list(layout.REPLACED)}
+    files |= {layout.load_id_in(name): name for name in storage.list(layout.REPLACED)}
     last = max((at for at in landings.landed.values() if at <= end), default=None)
     return Changes(_compare(storage, files, before, after), last[1] if last else None)
 

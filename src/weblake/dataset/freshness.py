@@ -38,13 +38,9 @@ def without_fresh(
         StorageRefused: A file cannot be read, or a load was replaced meanwhile.
     """
     known = ledger_listing.steps(dataset.ledger)
-    names = [
-        name
-        for name in reversed(dataset.storage.list(DOCUMENTS))
-        if layout.is_data(name)
-        and (load_id := layout.load_id_in(name)) not in without
-        and not known.get(int(load_id, 16), 0) & ledger_listing.RETIRED
-    ]
+    files = [name for name in reversed(dataset.storage.list(DOCUMENTS)) if layout.is_data(name)]
+    current = newest.without_replaced(known, files)
+    names = [name for name in current if layout.load_id_in(name) not in without]
 
     def read(name: str, source: prefetch.Source) -> Iterator[pa.Array]:
         file = pq.ParquetFile(source)

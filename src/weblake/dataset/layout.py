@@ -117,8 +117,8 @@ def is_data(name: str) -> bool:
 
 
 def load_id_in(name: str) -> str:
-    """Return the load id in the name of a load's file."""
-    return name.rpartition("/")[2].partition("-")[0]
+    """Return the load id in the name of a load's file or record."""
+    return name.rpartition("/")[2].partition("-")[0].partition(".")[0]
 
 
 def check_holds_dataset(storage: Storage) -> None:

@@ -8,7 +8,7 @@ one row of these for each page.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TypeAlias
@@ -90,6 +90,11 @@ class Landings:
             for load_id, landed in self.landed.items()
             if landed <= moment and not (load_id in self.replaced and self.replaced[load_id] <= moment)
         }
+
+
+def without_replaced(known: Mapping[int, int], files: Iterable[str]) -> list[str]:
+    """Return the files without those of replaced loads; `known` are the flags that `ledger_listing.steps` returns."""
+    return [name for name in files if not known.get(int(layout.load_id_in(name), 16), 0) & ledger_listing.RETIRED]
 
 
 @dataclass(slots=True)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 #: Default number of rows of a record batch.
 BATCH_ROWS = 1024
-_RETIRED = ledger_listing.RETIRED
 
 
 def read(
@@ -235,7 +234,7 @@ class Reading:
         loads = None if self.loads is None else set(self.loads)
         names = [name for name in names if loads is None or layout.load_id_in(name) in loads]
         if self.version is not None:
-            names = [name for name in names if not known.get(int(layout.load_id_in(name), 16), 0) & _RETIRED]
+            names = newest.without_replaced(known, names)
             if self.version.as_of is not None:
                 landings = newest.Landings.of(ledger, known)
                 then = landings.at(landings.moment(self.version.as_of))
@@ -252,7 +251,8 @@ class Reading:
         """Return the ids of the loads whose rows are asked for, as integers."""
         if self.loads is not None:
             return {int(load_id, 16) for load_id in self.loads}
-        return {load for load, has in known.items() if has & ledger_listing.DONE and not has & _RETIRED}
+        landed, retired = ledger_listing.DONE, ledger_listing.RETIRED
+        return {load for load, has in known.items() if has & landed and not has & retired}
 
     def _require_files(self, ledger: Ledger, absent: set[int]) -> None:
         """Raise StorageRefused if one of these loads, which have no file in the table, has landed one there."""

@@ -79,14 +79,6 @@ class Intent(Record, frozen=True, kw_only=True):
         """Return `created_at` as an aware datetime in UTC."""
         return datetime.fromisoformat(self.created_at)
 
-    def created_seconds(self) -> float:
-        """Return `created_at` in seconds since the epoch."""
-        return self.created().timestamp()
-
-    def age_s(self) -> float:
-        """Return the age of this record in seconds by this machine's clock; never negative."""
-        return max(0.0, (datetime.now(timezone.utc) - self.created()).total_seconds())
-
 
 class StartAttempt(Record, frozen=True, kw_only=True):
     """A start request that is about to be sent."""

@@ -101,10 +101,9 @@ class Slots:
         name = layout.slot_entry_path(group_of_intent(intent), intent.load_id)
         return self.ledger.read_record(name, intent.load_id, SlotEntry)
 
-    def members(self, slot: str, run: str | None, *, has_partition: bool) -> set[str]:
-        """Return the loads of a slot's group, which a new load of it replaces: landed, or about to be published."""
-        folder = f"{layout.SLOTS}/{group_of(slot, run, has_partition=has_partition)}"
-        return {name.rpartition("/")[2].partition(".")[0] for name in self.storage.list(folder)}
+    def members(self, group: str) -> set[str]:
+        """Return the loads of a group, which a new load of it replaces: landed, or about to be published."""
+        return set(map(layout.load_id_in, self.storage.list(f"{layout.SLOTS}/{group}")))
 
     def announce(self, intent: Intent) -> None:
         """Note that a load is about to be published; nothing for a load without a slot."""

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 
 from weblake.api.page_keys import page_key
 from weblake.dataset.root import Dataset
+from weblake.dataset.slots import group_of
 from weblake.events import LoadMessage
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import NEVER, LoadRequest
@@ -41,7 +42,8 @@ def with_due_urls(client: FlowRunner, dataset: Dataset, request: LoadRequest) ->
 
     keys = arrays.column(pa.string(), [page_key(url) for url in request.submitted])
     since = None if window == NEVER else datetime.now(timezone.utc) - window
-    replaced = dataset.slots.members(slot.name, slot.run, has_partition=slot.has_partition) if slot else ()
+    group = None if slot is None else group_of(slot.name, slot.run, has_partition=slot.has_partition)
+    replaced = () if group is None else dataset.slots.members(group)
     stale = freshness.without_fresh(dataset, keys.unique(), since, without=replaced)
     is_due = pc.is_in(keys, value_set=stale).to_pylist()
     due = [url for url, due in zip(request.submitted, is_due, strict=True) if due]

@@ -96,7 +96,7 @@ def _created(intent: Intent, ahead_s: float) -> float:
     Another machine may have recorded it, or this one before its clock was corrected, so the difference of that time
     counts (docs/decisions/025-records-of-start-attempts.md). `ahead_s` is the present one, if that is unknown.
     """
-    return intent.created_seconds() + (ahead_s if intent.clock_ahead_s is None else intent.clock_ahead_s)
+    return intent.created().timestamp() + (ahead_s if intent.clock_ahead_s is None else intent.clock_ahead_s)
 
 
 def _may_fit(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:

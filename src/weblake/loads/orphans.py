@@ -355,8 +355,7 @@ def _has_later_generation(dataset: Dataset, intent: Intent) -> bool:
 
     It may be of another run: the later loads of this run that it has replaced are not in the index any more.
     """
-    names = dataset.storage.list(f"{layout.SLOTS}/{group_of_intent(intent)}")
-    others = map(dataset.ledger.intent, {name.rpartition("/")[2].partition(".")[0] for name in names})
+    others = map(dataset.ledger.intent, dataset.slots.members(group_of_intent(intent)))
     return any(
         other.slot == intent.slot
         and (

@@ -5,8 +5,11 @@ If names leave too little, only landmarks are used; if these do too, the whole p
 
 from __future__ import annotations
 
+import bisect
+import functools
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
@@ -143,21 +146,15 @@ def _outermost_dropped(root: Block) -> list[Block]:
 
 def _drop_repeated_alt_text(found: PageBlocks) -> None:
     """Clear the alt text of a picture if half of its words stand in the text around the picture."""
+    words_of = functools.cache(lambda place: frozenset(WORD.findall(found.texts[place].lower())))
+    begins = list(itertools.accumulate(map(len, found.texts), initial=0))
     for image, place in found.pictures:
         words = WORD.findall((image.attributes.get("alt") or "").lower())
-        before = reversed(found.texts[max(0, place - NEAR_CHARS) : place])
-        near = {*_words_near(before), *_words_near(found.texts[place : place + NEAR_CHARS])}
-        if words and sum(word in near for word in words) * 2 >= len(words):
+        first = bisect.bisect_left(begins, begins[place] - NEAR_CHARS) - 1
+        last = bisect.bisect_right(begins, begins[place] + NEAR_CHARS)
+        near = [words_of(at) for at in range(max(0, first), min(last, len(found.texts)))]
+        if words and sum(any(word in text for text in near) for word in words) * 2 >= len(words):
             image.attrs["alt"] = ""
-
-
-def _words_near(texts: Iterable[str]) -> Iterator[str]:
-    left = NEAR_CHARS
-    for text in texts:
-        yield from WORD.findall(text.lower())
-        left -= len(text)
-        if left < 0:
-            return
 
 
 def _select_only(tree: LexborHTMLParser, selectors: Sequence[str]) -> Content:

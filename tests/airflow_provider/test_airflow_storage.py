@@ -149,6 +149,7 @@ def test_a_path_that_is_not_a_file_is_refused_before_a_payment(tmp_path: Path) -
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.system
 def test_memory_is_a_root_for_one_process_only(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite
 ) -> None:

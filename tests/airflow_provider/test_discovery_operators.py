@@ -264,6 +264,7 @@ def test_a_browser_that_cannot_be_closed_does_not_lose_the_response(
     assert "could not be stopped and is paid until the service ends it" in task_logs(capfd)
 
 
+@pytest.mark.system
 def test_a_time_limit_ends_the_browser(run_dag: Run, weblake_connection: WeblakeService) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
 

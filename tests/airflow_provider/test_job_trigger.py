@@ -81,6 +81,7 @@ def test_the_deadline_cancels_a_job_of_the_task(
     run(story)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("owns_job", [True, False])
 def test_max_credits_cancels_a_job_of_the_task(
     weblake_connection: WeblakeService, site: GatedSite, owns_job: bool

@@ -413,6 +413,7 @@ def test_a_sensor_fails_or_skips_when_the_job_was_cancelled(
     assert [ti.try_number for ti in run.get_task_instances()] == [1]
 
 
+@pytest.mark.system
 def test_a_job_that_was_started_elsewhere_lands_after_the_deadline_if_it_has_ended(
     weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,6 +443,7 @@ def test_a_job_that_was_started_elsewhere_lands_after_the_deadline_if_it_has_end
         assert task.execute(context)["stored"] == 25
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("ended", [False, True])
 def test_an_execution_timeout_ends_the_job_as_its_deadline_does(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, ended: bool

@@ -114,6 +114,7 @@ def test_the_documented_dag_fails_for_an_old_orphan_only(
         check(str(tmp_path))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", ["blocking", "deferred", "sensor"])
 def test_a_waiting_task_logs_its_state_at_each_change(
     run_dag: Run,

@@ -165,6 +165,7 @@ def test_the_budget_is_compared_with_the_period_of_the_run(
     assert (f"30 credits are used in {month(1)}, over the budget of 25" in task_logs(capfd)) is over
 
 
+@pytest.mark.system
 def test_activity_lands_by_day_and_is_merged(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
 ) -> None:
@@ -197,6 +198,7 @@ def test_activity_lands_by_day_and_is_merged(
     assert {path.name for path in (root / "activity").rglob("*") if path.is_file()} == {"activity.parquet"}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("make", "told"),
     [

@@ -205,6 +205,7 @@ def test_o8_a_false_event_changes_nothing(
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 
+@pytest.mark.system
 def test_a_triggerer_that_cannot_poll_does_not_start_workers_repeatedly(
     run_dag: Run,
     weblake_connection: WeblakeService,

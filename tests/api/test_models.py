@@ -101,6 +101,7 @@ def test_the_repr_is_short_and_a_view_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(document)) == document
 
 
+@pytest.mark.system
 @given(st.sampled_from(VIEWS), st.data())
 def test_any_json_becomes_a_model_without_loss(view: type[Model], data: st.DataObject) -> None:
     names = [field.encode_name for field in msgspec.structs.fields(view)]

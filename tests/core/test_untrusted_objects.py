@@ -71,6 +71,7 @@ def product() -> list[Path]:
     return [core, *(REPOSITORY / each for each in OTHERS)]
 
 
+@pytest.mark.system
 @proves(
     "S10",
     at="src/weblake_service/files/worker.py",

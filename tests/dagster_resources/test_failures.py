@@ -80,6 +80,7 @@ def test_permanent_errors_are_not_retried(bench: Bench, site: GatedSite, status:
     assert len([each for each in bench.service.requests() if each["method"] == "POST"]) == 1
 
 
+@pytest.mark.system
 @proves(
     "O7",
     at="src/weblake/jobs/retry.py",

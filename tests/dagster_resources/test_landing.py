@@ -92,6 +92,7 @@ def test_a_materialization_tells_what_has_changed_if_it_is_asked_to(bench: Bench
     assert "weblake/new" not in found
 
 
+@pytest.mark.system
 def test_only_what_is_due_is_bought(bench: Bench, site: GatedSite) -> None:
     """A load of the same partition is replaced, so its pages do not count as fresh."""
     urls, days = site.pages(3), dg.StaticPartitionsDefinition(["a"])

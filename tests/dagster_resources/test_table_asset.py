@@ -18,6 +18,7 @@ from weblake import tables
 from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 
+@pytest.mark.system
 def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) -> None:
     pages = build_weblake_assets("pages", BatchScrapeRequest(urls=[f"{site.url}/page/{n}" for n in range(2)]))
     table = build_table_asset("pages_table", deps=["pages"], table_format="delta")
@@ -39,6 +40,7 @@ def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) 
     assert (again["weblake/loads_added"], again["dagster/row_count"]) == (0, 2)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("given", ["text", "variable"])
 def test_a_catalog_that_returns_its_settings_shows_no_secret(
     bench: Bench, site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str

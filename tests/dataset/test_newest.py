@@ -59,6 +59,7 @@ loads = st.lists(
 )
 
 
+@pytest.mark.system
 @given(loads, st.booleans(), st.sampled_from(sorted(FORMS)), st.permutations(range(6)))
 @settings(max_examples=examples(60))
 def test_latest_is_what_a_slow_implementation_finds(

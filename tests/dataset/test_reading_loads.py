@@ -127,6 +127,7 @@ def test_loads_keys_and_columns_select(lake: str, form: str) -> None:
     ]
 
 
+@pytest.mark.system
 def test_a_polars_filter_gives_the_same_rows_as_on_a_frame(lake: str) -> None:
     reading = weblake.read(lake)
     whole, lazy = reading.to_polars(), reading.to_polars_lazy()
@@ -273,6 +274,7 @@ def test_the_computed_columns_of_a_file_of_version_1_are_computed_as_they_are_re
     assert lazy.select("content_sha256").head(2).collect().to_series().to_list() == hashes
 
 
+@pytest.mark.system
 def test_storage_options_reach_the_file_system(s3_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put(open_storage(s3_root), layout.load_path("documents", None, WHEN, OLD), schemas.DOCUMENTS, [document(OLD, 0)])
     options = {

@@ -79,6 +79,7 @@ def bombs() -> dict[str, Play]:
 BOMBS = ["gzip", "gzip before the head", "zlib", "raw deflate", "nested", "br", "zstd", "capitals", "many members"]
 
 
+@pytest.mark.system
 @proves(
     "H10",
     at="src/weblake/http/bodies.py",

@@ -27,6 +27,7 @@ def short_waits() -> None:
     """Keep the real waits: the clock is virtual."""
 
 
+@pytest.mark.system
 @proves(
     "2.2",
     at="src/weblake/loads/completeness.py",

@@ -40,6 +40,7 @@ def team(service: ScriptedService) -> Team:
     return Team(service)
 
 
+@pytest.mark.system
 def test_a_start_carries_its_urls_and_a_new_idempotency_key(service: ScriptedService, lake: Lake, team: Team) -> None:
     Job(service, pages(2))
     service.on(START, reply(STARTED))
@@ -71,6 +72,7 @@ UNCLEAR = {
 }
 
 
+@pytest.mark.system
 @proves(
     "H5",
     at="src/weblake/api/start_responses.py",

@@ -191,6 +191,7 @@ def test_h13_a_handshake_that_always_breaks_fails(
     assert not WAY_OUT.search(str(error))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("door", DOORS)
 def test_h13_an_endless_handshake_takes_the_timeout_of_one_connection(
     secure: SecureService, door: str, monkeypatch: pytest.MonkeyPatch

@@ -218,6 +218,7 @@ def test_h14_unresponsive_addresses_take_the_timeout_of_one_connection(
     assert time.monotonic() - begun < 8  # all twenty would take 16
 
 
+@pytest.mark.system
 def test_h14_after_an_unresponsive_address_the_next_one_is_tried(
     service: ScriptedService, unresponsive_addresses: list[str], monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:

@@ -52,6 +52,7 @@ def batch() -> LoadRequest:
     return load_request.batch(URLS, Naming())
 
 
+@pytest.mark.system
 @proves("3.1", at="src/weblake/loads/starts.py", line="    while wait > 0:", becomes="    while False:", case="none")
 @pytest.mark.parametrize("kind", ["replay", "burnt", "none"])
 def test_every_schedule_pays_once_and_leaves_no_unreported_job(kind: str) -> None:

@@ -94,6 +94,7 @@ def test_a_run_records_only_what_the_day_lacks(storage: Storage) -> None:
     assert ids(storage) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.system
 @proves(
     "1.6",
     at="src/weblake/loads/usage.py",

@@ -45,6 +45,7 @@ def test_the_integrations_require_the_core_of_their_release(name: str, wheels: d
     assert any(re.fullmatch(r"weblake(\[\w+\])?\s*[(<>=,.0-9)]+", need) for need in needs), needs
 
 
+@pytest.mark.system
 def test_the_core_imports_without_integrations_and_extras(wheels: dict[str, Path], tmp_path: Path) -> None:
     zipfile.ZipFile(wheels["weblake"]).extractall(tmp_path)
     blocked = ("airflow", "dagster", "starlette", "uvicorn", "selectolax", "pandas", "polars", "s3fs", "yaml")

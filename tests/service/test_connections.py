@@ -119,6 +119,7 @@ def limited(number: int, times: list[int]) -> Callable[..., Any]:
     return connect_tcp
 
 
+@pytest.mark.system
 def test_a_limit_of_the_service_is_no_failure_of_the_site(
     weblake_service: Any, weblake_site: WeblakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

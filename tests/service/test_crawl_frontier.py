@@ -251,6 +251,7 @@ def test_any_text_is_accepted_as_a_link(text: str) -> None:
         assert not frontier.offer(taken[0], 1)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("on_full_url", [False, True])
 def test_costly_patterns_allow_the_same_urls_in_a_process(on_full_url: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     include = [f"/p{n}(?:/|\\?|$)" for n in range(500)]

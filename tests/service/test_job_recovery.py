@@ -37,6 +37,7 @@ def at_least(client: httpx.Client, address: str, pages: int) -> list[dict[str, A
     return until(lambda: len(got := client.get(address).json()["data"]) >= pages and got)
 
 
+@pytest.mark.system
 def test_a_killed_service_resumes_its_jobs(tmp_path: Path) -> None:
     db, log = tmp_path / "service.db", tmp_path / "asked"
     home = "http://site.test/"
@@ -134,6 +135,7 @@ def test_the_clock_offset_survives_a_restart(make_bench: Any, tmp_path: Path) ->
     assert later.http.get(f"/v2/batch/scrape/{job}").status_code == 404
 
 
+@pytest.mark.system
 def test_a_full_disk_stops_a_job_until_there_is_space(make_bench: Any, tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "service.db")
     bench.web.bodies = dict.fromkeys(URLS, "x" * 60_000)

@@ -41,6 +41,7 @@ def failed(bench: Any, body: Any = SUMMARY) -> tuple[int, str, str]:
     return reply.status_code, said["code"], said["error"]
 
 
+@pytest.mark.system
 def test_an_endpoint_with_an_untrusted_certificate_gets_no_request(make_bench: Any, tmp_path: Path) -> None:
     with secure(tmp_path) as site:
         url = site.url("/v1", "localhost").replace("http:", "https:")
@@ -63,6 +64,7 @@ TROUBLE: dict[str, tuple[Any, int, str, str]] = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("case", TROUBLE)
 def test_an_error_names_the_setting_to_check(bench: Any, weblake_llm: Any, case: str) -> None:
     script, status, code, names = TROUBLE[case]
@@ -76,6 +78,7 @@ def test_an_error_names_the_setting_to_check(bench: Any, weblake_llm: Any, case:
     assert sum(one["totalCredits"] for one in periods) == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("case", ["half an answer", "silence"])
 def test_a_format_that_the_model_failed_at_discards_no_other(bench: Any, weblake_llm: Any, case: str) -> None:
     weblake_llm.say("A site.", where="Summarise", times=None)

@@ -231,6 +231,7 @@ def test_a_job_without_enough_credits_is_not_started_or_stops(api: Api, weblake_
     assert found["creditsUsed"] == 5
 
 
+@pytest.mark.system
 def test_a_killed_agent_resumes_after_its_last_step_and_pays_once(
     weblake_service_process: Any, weblake_llm: Any, weblake_site: Any
 ) -> None:

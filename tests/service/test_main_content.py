@@ -114,6 +114,7 @@ def test_names_of_themes_do_not_drop_an_article(theme: str) -> None:
         assert "FOREIGN" not in text
 
 
+@pytest.mark.system
 def test_no_name_of_boilerplate_drops_sentences_of_an_article() -> None:
     names = element_classification
     for name in sorted(names._CHROME | names._ASIDE | names._RELATED) + sorted(names._CHROME_PAIRS):

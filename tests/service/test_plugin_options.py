@@ -129,6 +129,7 @@ def test_the_ini_file_sets_options_absent_from_the_command_line(tmp_path: Path, 
     assert "in-process or process" in said
 
 
+@pytest.mark.system
 def test_a_failed_test_prints_the_requests_and_rules(tmp_path: Path) -> None:
     code, said = run(tmp_path, BAD)
     assert code == 1

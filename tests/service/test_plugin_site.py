@@ -81,6 +81,7 @@ def test_the_redirects_of_the_site_lead_to_their_targets(
     assert document["metadata"]["title"] == weblake_site.pages[end].title
 
 
+@pytest.mark.system
 def test_a_batch_of_failing_pages_reports_each_page(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
     wrong = ["/errors/drop", "/errors/truncated", "/redirects/loop"]
     told = ["/errors/403", "/errors/404", "/errors/410", "/errors/500"]

@@ -87,6 +87,7 @@ def test_a_coding_that_the_body_does_not_have_is_ignored(site: Site, coding: str
     assert get(site.page("/z", PDF, Content_Encoding="utf-8", content_type="application/pdf")).body == PDF
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("coding", "packs"),
     [

@@ -73,6 +73,7 @@ def test_an_invalid_selector_is_refused_before_the_scrape(lab: Any, options: dic
     assert lab.credits() == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "options",
     [

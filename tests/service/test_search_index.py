@@ -276,6 +276,7 @@ def test_any_text_is_indexed_and_removed(text: str) -> None:
     db.close()
 
 
+@pytest.mark.system
 def test_indexing_time_is_linear_in_the_size_of_a_page(db: sqlite3.Connection) -> None:
     began = time.process_time()
     for text in (

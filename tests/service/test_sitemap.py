@@ -161,6 +161,7 @@ def test_hostile_and_broken_files_yield_nothing(body: bytes) -> None:
     assert read({"/sitemap.xml": body})[0] == []
 
 
+@pytest.mark.system
 def test_a_gzip_bomb_is_truncated() -> None:
     """Of a file, 50 MiB are read."""
     filler = b"<x>" + b" " * (1 << 20) + b"</x>"
@@ -178,6 +179,7 @@ def test_the_limit_is_exact() -> None:
     assert f"{SITE}/4.xml" not in fetcher.asked
 
 
+@pytest.mark.system
 def test_urls_found_before_the_timeout_are_returned() -> None:
     files = {"/sitemap.xml": index(*(f"{SITE}/{n}.xml" for n in range(400)))}
     files |= {f"/{n}.xml": urlset(f"{SITE}/{n}") for n in range(400)}

@@ -166,6 +166,7 @@ def test_work_in_the_service_process_is_bounded(work: Callable[[], object]) -> N
     assert time.thread_time() - began < 4
 
 
+@pytest.mark.system
 def test_a_request_with_many_parts_is_refused(teams: Teams) -> None:
     reply = teams.post("/v2/scrape", "red", url=teams.site.url("/small"), formats=[[] for _ in range(500_000)])
     assert (reply.status_code, reply.json()["error"]) == (

@@ -116,6 +116,7 @@ def test_s5_a_redelivery_after_a_crash_has_the_same_id_and_body(bench: Any) -> N
     assert one["webhookId"] == ids.delivery_id(started, "completed", 1)
 
 
+@pytest.mark.system
 @proves(
     "S5",
     at="src/weblake/jobs/polling.py",

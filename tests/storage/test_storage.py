@@ -90,6 +90,7 @@ def test_p5_of_racing_processes_exactly_one_wins_and_its_bytes_stay(any_root: st
     assert len(storage.list("")) == rounds
 
 
+@pytest.mark.system
 @proves(
     "P1",
     at="src/weblake/storage/local.py",
@@ -289,6 +290,7 @@ def test_preflight_creates_no_entry_in_a_table_if_the_file_system_has_unnamed_fi
     assert (folder.stat().st_mtime == 0) == unnamed, "the time changes with each entry that is created or removed"
 
 
+@pytest.mark.system
 def test_large_file_goes_up_in_parts_and_stays_conditional(s3_root: str) -> None:
     storage = open_storage(s3_root)
     rows = os.urandom(1 << 20) * 40

@@ -90,6 +90,7 @@ def test_deeply_nested_options_and_fault_files_are_refused(
     assert (code, "The fault rules in deep.json cannot be used" in said) == (2, True)
 
 
+@pytest.mark.system
 def test_an_unusable_directory_of_the_embedded_service_is_reported(tmp_path: Path) -> None:
     (tmp_path / "state" / "weblake" / "service.json").mkdir(parents=True)
     code, said = run("weblake usage credits", tmp_path)

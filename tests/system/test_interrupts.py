@@ -143,6 +143,7 @@ def test_p9_an_interrupt_during_interpreter_shutdown_is_ignored() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "at work\n", "")
 
 
+@pytest.mark.system
 @proves("P9", at="src/weblake/cli/interrupts.py", line="KeyboardInterrupt | SystemExit)", becomes="KeyError)")
 def test_p9_a_handled_interrupt_does_not_cut_cleanup_short() -> None:
     ended = run(RUN.format(work=WHILE_IT_CLEANS_UP))

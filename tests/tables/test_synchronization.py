@@ -223,6 +223,7 @@ def test_a_sync_before_the_retirement_of_a_load_is_on_record(
     assert rows(lab, format) == {last: 3, other: 3}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_replacement_is_one_commit_in_a_backlog_of_many(
     lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""The commands of the page "Run it again", each with the rows and the credits that its comment names."""
+"""The commands of the page "Run it again", each with the rows and the credits in the comment below it."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parents[2] / "docs" / "site" / "explanation" / "running-again.md"
 BLOCKS = re.findall(r"^ +```(sh|python)\n(.*?)^ +```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-TOTALS = re.compile(r"  # (\d+) rows(?:, (\d+) credits)?")
+TOTALS = re.compile(r"# (\d+) rows(?:, (\d+) credits)?")
 
 
-def steps(language: str, code: str, environment: dict[str, str]) -> Iterator[str]:
-    """Run a block step by step, and yield each step after it was run."""
+def steps(language: str, code: str, environment: dict[str, str]) -> Iterator[tuple[str, re.Match[str] | None]]:
+    """Run a block step by step; yield each step after it was run, with the totals in the line below it."""
+    lines = [*code.splitlines(), ""]
     if language == "sh":
-        for line in code.splitlines():
-            words = shlex.split(line, comments=True)
-            assert words[0] == "weblake"
-            assert run_command(words[1:], environment)[0] == 0, line
-            yield line
+        for number, line in enumerate(lines):
+            if line.startswith("weblake "):
+                assert run_command(shlex.split(line)[1:], environment)[0] == 0, line
+                yield line, TOTALS.match(lines[number + 1])
         return
     names: dict[str, object] = {}
     for statement in ast.parse(code).body:
         with mock.patch.dict(os.environ, environment):
             exec(compile(ast.Module([statement], []), str(PAGE), "exec"), names)
-        yield code.splitlines()[statement.lineno - 1]
+        yield lines[statement.lineno - 1], TOTALS.match(lines[statement.end_lineno or 0])
 
 
 @pytest.mark.parametrize(("language", "code"), BLOCKS, ids=[f"{n}-{block[0]}" for n, block in enumerate(BLOCKS)])
@@ -56,15 +56,14 @@ def test_each_command_stores_and_costs_what_the_page_says(
     Path("urls.txt").write_text("\n".join(urls))
     Path("two.txt").write_text("\n".join(urls[:2]))
     checked = 0
-    for step in steps(language, textwrap.dedent(code), weblake_service.environment()):
-        totals = TOTALS.search(step)
+    for step, totals in steps(language, textwrap.dedent(code), weblake_service.environment()):
         if totals is not None:
             rows, credits = totals.groups()
             files = list(Path("lake/documents").glob("*=*/*.parquet"))
             assert (weblake.read("lake").count_rows() if files else 0) == int(rows), step
             assert credits is None or weblake_service.counts()["pages_billed"] == int(credits), step
             checked += 1
-    assert checked >= 2
+    assert checked == len(TOTALS.findall(code)) >= 2
 
 
 def test_a_new_load_brings_the_cached_page_unless_max_age_is_0(

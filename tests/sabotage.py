@@ -88,13 +88,13 @@ def in_tenth(chosen: Sequence[Proof], number: int) -> list[Proof]:
 
 def listed(chosen: Sequence[Proof]) -> None:
     for proof in chosen:
-        print(f"{proof.number:5} {FAULTS.get(proof.number, 'docs/promise.md')}\n      {proof.node}")
+        print(f"{proof.number:5} {FAULTS.get(proof.number, 'docs/development/promises.md')}\n      {proof.node}")
         print(f"      {proof.at}: {proof.line.strip()}  ->  {proof.becomes.strip()}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("numbers", nargs="*", metavar="NUMBER", help="rows of the catalogue, sentences of promise.md")
+    parser.add_argument("numbers", nargs="*", metavar="NUMBER", help="rows of the catalogue, sentences of promises.md")
     parser.add_argument("--tenth", type=int, metavar="N", help="a tenth of them")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further one after this time")
     parser.add_argument("--list", action="store_true", help="show what would be changed, and change nothing")

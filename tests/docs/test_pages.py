@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [
-    (str(page.relative_to(ROOT)), language, code)
+    (str(page.relative_to(ROOT)), language, textwrap.dedent(code))
     for page in [ROOT / "README.md", *sorted((ROOT / "docs" / "site").rglob("*.md"))]
     for _, language, code in BLOCK.findall(page.read_text("utf-8"))
 ]

@@ -41,7 +41,7 @@ class Process:
         self.error: BaseException | None = None
         self.over = False
         #: Whether a start is recorded and not sent yet, and whether the clock was read after that record: weblake
-        #: assumes that the start is sent immediately after that read (docs/promise.md, promise 3).
+        #: assumes that the start is sent immediately after that read (docs/development/promises.md, promise 3).
         self.recorded = self.starting = False
         self._killed = False
         #: Held by the thread that is about to act; a load may have several threads, and no two of them may act at once.

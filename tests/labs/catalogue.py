@@ -96,7 +96,7 @@ FAULTS = {
 
 
 def proves(number: str, *, at: str, line: str, becomes: str, case: str = "") -> Callable[[T], T]:
-    """Mark a test as the proof of a row, or of a sentence of docs/promise.md such as `1.2`.
+    """Mark a test as the proof of a row, or of a sentence of docs/development/promises.md such as `1.2`.
 
     In the file `at` the text `line`, which occurs there once and within one line, is replaced by `becomes`: then the
     test fails. `case` is the one parameter set that shows it, if a test has many.

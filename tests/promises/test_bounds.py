@@ -1,4 +1,4 @@
-"""The bounds that docs/promise.md states as numbers: other tests use the constants or shorten them."""
+"""The bounds that docs/development/promises.md states as numbers: other tests use the constants or shorten them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row of the fault catalogue and every sentence of docs/promise.md has a proof that can fail."""
+"""Every row of the fault catalogue and every sentence of docs/development/promises.md has a proof that can fail."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 import pytest
 from catalogue import COLLECTED, FAULTS, REPOSITORY, proofs
 
-PROMISE = (REPOSITORY / "docs/promise.md").read_text()
-#: The numbered entries of docs/promise.md: a sentence of a promise, or a row that cannot be proven.
+PROMISE = (REPOSITORY / "docs/development/promises.md").read_text()
+#: The numbered entries of docs/development/promises.md: a sentence of a promise, or a row that cannot be proven.
 SAID = dict(re.findall(r"^- \*\*(\d\.\d+|[HPOS]\d+)\*\* (.+)$", PROMISE, re.MULTILINE))
 SENTENCES = {number: text for number, text in SAID.items() if number[0].isdigit()}
 PROOFS = proofs()
@@ -18,7 +18,7 @@ PROOFS = proofs()
 def test_a_row_has_a_test_named_after_it_or_a_reason(number: str) -> None:
     mine = [proof for proof in PROOFS if proof.number == number]
     if not mine:
-        assert number in SAID, f"{number} ({FAULTS[number]}) has no proof, and docs/promise.md gives no reason"
+        assert number in SAID, f"{number} ({FAULTS[number]}) has no proof, and promises.md gives no reason"
     for proof in mine:
         assert f"_{number.lower()}_" in f"{proof.test}_", f"{proof.node} does not have {number} in its name"
 

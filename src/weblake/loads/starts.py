@@ -6,7 +6,7 @@ A POST whose response was lost may have started a paid job. It is not repeated w
 - If the service declares true replay (`Weblake-Idempotency: replay`), the same key does not start a second job.
 - Otherwise weblake waits until the request can no longer arrive, and reads the activity list twice. One matching job
   is adopted; no match means that no job was started; for several matches or no response, a person has to decide.
-The tests that prove this are listed in docs/promise.md, promise 3.
+The tests that prove this are listed in docs/development/promises.md, promise 3.
 """
 
 from __future__ import annotations

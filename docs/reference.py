@@ -491,8 +491,9 @@ def metadata_table() -> str:
     """Return the fields of WeblakeMetadataSet."""
     cls = dagster_weblake.WeblakeMetadataSet
     source = inspect.getsource(cls)
+    texts = {**meanings()["Receipt"], **comments(Receipt), **meanings()[cls.__name__], **comments(cls)}
     rows = (
-        (code(f"weblake/{name}"), code(annotation(field.annotation)), comments(cls).get(name, ""))
+        (code(f"weblake/{name}"), code(annotation(field.annotation)), texts.get(name, ""))
         for name, field in cls.model_fields.items()
         if name in source
     )
@@ -540,7 +541,7 @@ def messages() -> Mapping[str, Sequence[str]]:
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
                 parts = getattr(node.args[0], "values", [node.args[0]])
                 text = "".join(str(each.value) if isinstance(each, ast.Constant) else "…" for each in parts)
-                if len(re.findall(r"[A-Za-z]{2,}", text)) > 2 and not text[0].islower():
+                if len(re.findall(r"[A-Za-z]{2,}", text)) > 2 and (not text[0].islower() or ": " in text):
                     found[name][re.sub("…{2,}", "…", text).rstrip("… :")] = None
     return {name: list(texts) for name, texts in found.items()}
 
@@ -628,7 +629,9 @@ def page(name: str) -> str:
     """Return a page of the reference."""
     text = (TEXTS / f"{name}.md").read_text()
     made = re.sub(r"\{\{ (?!env\.)([^}]+) \}\}", lambda found: PARTS[found[1]](), text)
-    return re.sub(r"\n{3,}", "\n\n", made).rstrip() + "\n"
+    outside = re.split(r"(^```.*?^```$)", made, flags=re.MULTILINE | re.DOTALL)  # two blank lines in code stay
+    outside[::2] = [re.sub(r"\n{3,}", "\n\n", each) for each in outside[::2]]
+    return "".join(outside).rstrip() + "\n"
 
 
 def main() -> int:

@@ -171,12 +171,14 @@ def parameters(documented: Any) -> str:
     rows = []
     for name in dict.fromkeys([*(texts if is_operator else ()), *given]):
         found = given.get(name, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY))
-        how = "" if not is_operator else "yes" if name in documented.template_fields else "no"
         default = DEFAULTS[name] if is_operator and name in DEFAULTS else shown_default(found.default)
         text = re.sub(r" ?\(templated\)", "", texts.get(name, beside.get(name, "")))
         text = _markdown(re.sub(rf" Default {re.escape(repr(found.default))}\.$", "", text))
-        rows.append((code(name), code(annotation(found.annotation)), default, how, text))
-    return table(("parameter", "type", "default", "templated", "meaning"), rows)
+        kind = code(annotation(found.annotation)) + (f" = {default}" if default else "")
+        kind += ", required" if found.default is EMPTY and found.annotation is not EMPTY else ""
+        how = " *Templated.*" if is_operator and name in documented.template_fields else ""
+        rows.append((code(name), kind, text + how))
+    return table(("parameter", "type and default", "meaning"), rows)
 
 
 def section(name: str, documented: Any) -> str:

@@ -37,7 +37,7 @@ def document(target: T, *, fields: Mapping[str, Any] | None = None) -> T:
         fields: The fields of a pydantic model, which describe themselves.
     """
     doc, package = inspect.cleandoc(target.__doc__ or ""), target.__module__.partition(".")[0]
-    bases = [each for each in getattr(target, "__mro__", ()) if each.__module__.startswith(package)]
+    bases = [each for each in getattr(target, "__mro__", ()) if each.__module__.partition(".")[0] == package]
     found, defaults = dict[str, str](), dict[str, object]()
     for source in bases or [target]:
         found = entries(source) | found
@@ -81,5 +81,5 @@ def _options(function: Any) -> dict[str, str]:
             texts = {name: options.expected(field.shape) for name, field in options.fields(kind).items()}
             return {name: f"{text[0].upper()}{text[1:]}." for name, text in texts.items()}
         if is_typeddict(kind):
-            return {name: f"{hint.__forward_arg__}." for name, hint in kind.__annotations__.items()}
+            return {name: f"{getattr(hint, '__forward_arg__', hint)}." for name, hint in kind.__annotations__.items()}
     return {}

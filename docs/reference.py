@@ -18,7 +18,6 @@ import inspect
 import json
 import re
 import sys
-import textwrap
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -136,12 +135,19 @@ def anchor(error: type) -> str:
     return re.sub(r"\B(?=[A-Z])", "-", error.__name__).lower()
 
 
+def source_of(cls: type) -> str:
+    """Return the source of a class; inspect.getsource parses the whole module for it."""
+    text = Path(inspect.getfile(cls)).read_text()
+    found = re.search(rf"^class {cls.__name__}\b.*?(?=^[A-Za-z@#_]|\Z)", text, re.MULTILINE | re.DOTALL)
+    return found[0] if found else ""
+
+
 @cache
 def comments(cls: type) -> Mapping[str, str]:
     """Return the `#:` comments of the fields of a class, and the texts after them, by field."""
     found: dict[str, str] = {}
     for each in reversed([each for each in cls.__mro__ if each.__module__.startswith(("weblake", "dagster_weblake"))]):
-        source = textwrap.dedent(inspect.getsource(each))
+        source = source_of(each)
         for text, name in re.findall(r"((?:^    #: .*\n)+)    (\w+):", source, re.MULTILINE):
             found[name] = " ".join(line.strip()[3:] for line in text.strip().splitlines())
         for name, text in re.findall(r'^    (\w+): [^\n]+\n    """((?:.|\n)*?)"""', source, re.MULTILINE):
@@ -492,7 +498,7 @@ def asset_options() -> str:
 def metadata_table() -> str:
     """Return the fields of WeblakeMetadataSet."""
     cls = dagster_weblake.WeblakeMetadataSet
-    source = inspect.getsource(cls)
+    source = source_of(cls)
     texts = {**meanings()["Receipt"], **comments(Receipt), **meanings()[cls.__name__], **comments(cls)}
     rows = (
         (code(f"weblake/{name}"), code(annotation(field.annotation)), texts.get(name, ""))

@@ -22,19 +22,22 @@
         ├── MalformedReply          the service broke its contract in a way that could lose or leak data
         └── DeadlineExceeded        the caller's time limit passed; the job may still be running at the service
 
-Every error has `message` (what happened, to what) and `hint` (what to do next, in the words of the interface in use).
-No error contains the API key. What to do next is data, a `Remedy` with named terms; an `Interface` (the command line,
-Python, Airflow, Dagster) has a text for each term (docs/decisions/056-remedies.md).
+Every error has `message` (what happened, to what) and `hint` (what to do next, in the words of the interface in use);
+its text ends with the section of the documentation about its class, unless it is part of another message. No error
+contains the API key. What to do next is data, a `Remedy` with named terms; an `Interface` (the command line, Python,
+Airflow, Dagster) has a text for each term (docs/decisions/056-remedies.md).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING
+from urllib.parse import urljoin
 
 if TYPE_CHECKING:
     from weblake.receipt import Receipt
@@ -173,13 +176,32 @@ class WeblakeError(Exception):
         self.remedy = Remedy.of_text(text)
 
     def __str__(self) -> str:
+        """Return the message, what to do next, and which section of the documentation describes the error."""
+        known = next(each for each in type(self).__mro__ if each.__module__ == __name__)
+        return f"{self}" if known is WeblakeError else f"{self} {_section(known.__name__)}"
+
+    def __format__(self, spec: str) -> str:
+        """Return the message and what to do next: within another message, which names its own section."""
         # A message may end with a text of the service, which has no full stop.
         end = "." if self.hint and self.message[-1:].isalnum() else ""
-        return f"{self.message}{end} {self.hint}".strip()
+        return format(f"{self.message}{end} {self.hint}".strip(), spec)
 
     def to_dict(self) -> dict[str, str]:
         """Return type, message and hint, as `--json` and orchestrators show an error."""
         return {"type": type(self).__name__, "message": self.message, "hint": self.hint}
+
+
+@cache
+def _section(name: str) -> str:
+    """Return which section of the documentation describes a class, with its address if the distribution has one."""
+    from importlib.metadata import PackageNotFoundError, metadata  # needed for errors only
+
+    anchor = re.sub(r"\B(?=[A-Z])", "-", name).lower()
+    with suppress(PackageNotFoundError):
+        for label, _, url in (link.partition(", ") for link in metadata("weblake").get_all("Project-URL") or ()):
+            if label == "Documentation":
+                return f"See {urljoin(url, 'reference/errors' + ('.md' if '.md' in url else '/'))}#{anchor}"
+    return f"See errors#{anchor} in the documentation."
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

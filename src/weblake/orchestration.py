@@ -24,6 +24,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from weblake.api.docstrings import document as document
 from weblake.api.job_kinds import JOB_KINDS as JOB_KINDS
 from weblake.api.models import parse_time as parse_time
 from weblake.credentials import secrets_in as secrets_in

@@ -73,8 +73,8 @@ def test_the_fast_path_of_url_comparison_gives_the_same_key(
 
 
 def test_the_table_of_examples_in_the_docs_is_true() -> None:
-    text = (REPOSITORY / "docs/data-layout.md").read_text()
-    examples = re.findall(r"^\| `(\S+)` \| `(\S+)` \|", text.partition("## Pages")[2], re.MULTILINE)
+    text = (REPOSITORY / "docs/site/reference/dataset.md").read_text()
+    examples = re.findall(r"^\| `(\S+)` \| `(\S+)` \|", text.partition("## Page keys")[2], re.MULTILINE)
     assert len(examples) >= 10
     assert {url: page_key(url) for url, _ in examples} == dict(examples)
 

@@ -61,7 +61,10 @@ def test_an_error_is_one_line_and_with_json_also_an_object(capsys: pytest.Captur
     error = StorageRefused("The disk [x]\nis full.", hint="Make room.")
     error.receipt = Receipt("0123456789abcdef", "crawl", None)
     output.show_error(error, as_json=False)
-    assert capsys.readouterr() == ("", "weblake: The disk [x] is full. Make room.\n")
+    assert capsys.readouterr() == (
+        "",
+        "weblake: The disk [x] is full. Make room. See errors#storage-refused in the documentation.\n",
+    )
     output.show_error(error, as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert (shown["load_id"], shown["error"]["type"]) == ("0123456789abcdef", "StorageRefused")

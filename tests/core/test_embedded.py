@@ -168,7 +168,7 @@ def test_a_missing_package_of_the_service_names_the_extra(directory: Path) -> No
             embedded.require_local_extra(or_another=another),
         ):
             raise ModuleNotFoundError(name="granian")
-        assert str(caught.value).rstrip(".").endswith(words)
+        assert caught.value.hint.rstrip(".").endswith(words)
 
 
 @pytest.mark.parametrize("base", ["", "relative"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import importlib.metadata
 import pickle
 from dataclasses import asdict, fields
+from email.message import Message
 
 import pytest
 from remedy_templates import TEMPLATES, Template, names_command_line_term, templates_in, texts, texts_in
 
+from weblake import errors
 from weblake.cli.remedies import COMMAND_LINE, in_command_line_terms
 from weblake.credentials import ApiKey, redact_error
 from weblake.errors import (
@@ -77,10 +80,32 @@ def test_an_interface_defines_exactly_the_terms_in_use(change: dict[str, str | N
 def test_an_error_uses_python_terms_until_an_interface_is_set() -> None:
     error = LoadIncomplete("3 of 4 pages arrived.", hint=KEPT)
     assert (error.remedy, error.interface, error.hint) == (KEPT, PYTHON, IN_PYTHON)
-    assert str(error) == f"3 of 4 pages arrived. {IN_PYTHON}"
+    assert str(error) == f"3 of 4 pages arrived. {IN_PYTHON} See errors#load-incomplete in the documentation."
     error.interface = COMMAND_LINE
-    assert str(error) == f"3 of 4 pages arrived. {TYPED}"
+    assert f"It ends: {error}" == f"It ends: 3 of 4 pages arrived. {TYPED}"  # the other message has its own section
     assert error.to_dict() == {"type": "LoadIncomplete", "message": "3 of 4 pages arrived.", "hint": TYPED}
+
+
+@pytest.mark.parametrize(
+    ("url", "section"),
+    [
+        ("https://a.example/b/blob/v1/docs/site/index.md", "https://a.example/b/blob/v1/docs/site/reference/errors.md"),
+        ("https://docs.a.example/", "https://docs.a.example/reference/errors/"),
+    ],
+)
+def test_a_message_ends_with_the_address_of_its_class_if_the_distribution_has_one(
+    url: str, section: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OfAnIntegrationError(RateLimited):
+        """A class without a section of its own."""
+
+    links = Message()
+    links["Project-URL"] = "Homepage, https://a.example/"
+    links["Project-URL"] = f"Documentation, {url}"
+    monkeypatch.setattr(importlib.metadata, "metadata", lambda _: links)
+    errors._section.cache_clear()
+    assert str(OfAnIntegrationError("Too many.")) == f"Too many. See {section}#rate-limited"
+    errors._section.cache_clear()
 
 
 def test_a_remedy_may_follow_another_one() -> None:
@@ -119,7 +144,7 @@ def test_a_copy_of_an_error_has_its_remedy_and_interface(copied: object) -> None
     other = copied(error)
     assert type(other) is RetryLater
     assert vars(other) == vars(error)
-    assert str(other) == f"Busy. {TYPED}"
+    assert str(other) == str(error)
 
 
 def test_the_key_is_hidden_in_values_and_plain_hints_and_the_terms_stay() -> None:

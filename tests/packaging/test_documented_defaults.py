@@ -17,7 +17,7 @@ from weblake import Client
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCES = ("src", "airflow_provider/src", "dagster_resources/src")
-PAGES = ("README.md", "docs/*.md", "airflow_provider/README.md", "dagster_resources/README.md")
+PAGES = ("README.md", "docs/*.md", "docs/site/[!r]*/*.md", "airflow_provider/README.md", "dagster_resources/README.md")
 
 STATED = re.compile(
     r"[Dd]efault(?: is)?:? (?P<value>\d+(?:\.\d+)?|True|False|one day)(?P<hours> hours)?\b(?! if)"
@@ -82,5 +82,8 @@ def test_a_documented_default_is_the_one_of_the_code(
 ) -> None:
     default: object = None
     if module is not None and owner is not None:
-        default = inspect.signature(imported(module, owner)).parameters[name].default
+        documented = imported(module, owner)
+        places = [each.__init__ for each in documented.__mro__] if isinstance(documented, type) else [documented]
+        known = [inspect.signature(each).parameters for each in places]
+        default = next(parameters[name].default for parameters in known if name in parameters)
     assert (ELSEWHERE[name]() if default is None else default) == value

@@ -113,7 +113,7 @@ def sync_after_landing(to: LakePath, catalog_conn_id: str | None = None) -> dict
 
 def error_text(error: Exception) -> str:
     """Return the text of an error in one line, without secrets of the connections that were used."""
-    text = " ".join(str(error).split())
+    text = " ".join(f"{error}".split())
     if not isinstance(error, WeblakeError):
         text = f"{type(error).__name__}: {text}"
     return str(redact(text))[:MAX_ERROR_CHARS]

@@ -42,6 +42,7 @@ from dagster_weblake.specs import (
     split_options,
 )
 from dagster_weblake.step import Result
+from weblake import orchestration
 from weblake.errors import InvalidOption
 
 #: A function that returns a request; its parameters are like those of a function under `@dg.asset`.
@@ -76,6 +77,7 @@ class JobConfig(dg.Config):
     job_id: str
 
 
+@orchestration.document
 def build_weblake_assets(
     asset: Named,
     request: Request,
@@ -125,6 +127,7 @@ def build_weblake_assets(
     return AssetBuilder(ask, parameters, ins, wait, to, terms, of_step, execute).make(specs)
 
 
+@orchestration.document
 def weblake_assets(
     asset: Named | None = None,
     *,

@@ -73,7 +73,7 @@ def as_failure(
     policy = context.op_def.retry_policy
     if pause is not None and policy is not None and context.retry_number < policy.max_retries:
         seconds = orchestration.named_pause(error)
-        context.log.warning("%s Again in %.0f s.", error, seconds)
+        context.log.warning(f"{error} Again in {seconds:.0f} s.")
         return dg.RetryRequested(max_retries=policy.max_retries, seconds_to_wait=seconds)
     again = isinstance(error, (RetryLater, retried)) or (owns_job and isinstance(error, JobEnded))
     description = text or str(error)

@@ -281,6 +281,8 @@ class ActivityRequest:
 
 
 Request = CrawlRequest | BatchScrapeRequest | ScrapeRequest | ParseRequest | JobRequest | UsageRequest | ActivityRequest
+for _request in get_args(Request):
+    orchestration.document(_request)
 
 
 def _check_type(name: str, value: object, kind: type | UnionType, what: str) -> None:
@@ -342,7 +344,7 @@ def check_request(request: object, asset: dg.AssetKey) -> None:
 
 def invalid(asset: dg.AssetKey, error: InvalidOption) -> dg.DagsterInvalidDefinitionError:
     """Return the error of a definition for the error of an option."""
-    return dg.DagsterInvalidDefinitionError(f"Asset {asset.to_user_string()!r}: {error}")
+    return dg.DagsterInvalidDefinitionError(f"Asset {asset.to_user_string()!r}: {error!s}")
 
 
 def check(request: object) -> None:

@@ -17,6 +17,7 @@ import dagster as dg
 from pydantic import Field
 
 from weblake.errors import AskPerson
+from weblake.orchestration import document
 
 _PLACEHOLDER = re.compile(r"\(kept out of Dagster's records: [0-9a-f]+\)")
 _KEY = secrets.token_bytes(32)
@@ -64,6 +65,7 @@ class SecretConfig(dg.Config):
             if default is not field.default:
                 field.default, field.repr = default, False
                 cls.model_rebuild(force=True)
+        document(cls, fields=cls.model_fields)
 
     def options_of_storage(self) -> Mapping[str, object] | None:
         """Return the storage options as they were given, for readers of the dataset."""

@@ -23,6 +23,7 @@ from dagster_weblake.requests import (
     invalid,
 )
 from dagster_weblake.secret_config import has_user_info
+from weblake import orchestration
 from weblake.errors import InvalidOption
 
 #: How an asset waits for its job: in the step that started it, or by a sensor, without a waiting process.
@@ -81,6 +82,7 @@ def split_options(options: AssetOptions) -> tuple[SpecOptions, StepOptions]:
     return cast("SpecOptions", of_spec), cast("StepOptions", of_step)
 
 
+@orchestration.document
 def build_weblake_specs(
     asset: Named,
     request: Request | None = None,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weblake.tables import SyncResult
 
 
+@orchestration.document
 def build_table_asset(
     asset: Named,
     *,

@@ -1,4 +1,4 @@
-"""The key of a page: its URL without what services change. Pure functions, no I/O (docs/data-layout.md)."""
+"""The key of a page: its URL without what services change. Pure functions, no I/O (docs/site/reference/dataset.md)."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ import httpx
 
 from weblake import credentials
 from weblake.api import operations
+from weblake.api.docstrings import document
 from weblake.api.operation import Operation
 from weblake.api.steps import AsyncTransport, Flow, Transport, arun, run
 from weblake.credentials import ApiKey, redact_error
@@ -40,7 +41,7 @@ class _Method(Generic[P, T]):
         def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
             return self.call(build(*args, **kwargs))
 
-        self._method = functools.update_wrapper(method, build)
+        self._method = functools.update_wrapper(method, document(build))
 
     @overload
     def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...

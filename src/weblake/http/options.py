@@ -25,17 +25,21 @@ class HttpOptions:
     """Proxy and TLS settings for the HTTP client that weblake creates.
 
     For other settings (HTTP/2, SOCKS, event hooks) pass an httpx client to `Client(http_client=...)` instead.
+
+    Args:
+        proxy: Proxy URL such as `http://user:password@proxy.example:3128`; None uses HTTPS_PROXY, HTTP_PROXY, ALL_PROXY
+            and NO_PROXY of the environment. Requests to a loopback address never use a proxy of the environment; over
+            plain http they also use no proxy on another machine.
+        ca_bundle: PEM file of certificate authorities to trust instead of the default ones (SSL_CERT_FILE,
+            SSL_CERT_DIR, certifi).
+        client_certificate: PEM file with the client certificate for mutual TLS, and with its key where `client_key` is
+            None.
+        client_key: PEM file with the unencrypted key of the client certificate.
     """
 
-    #: Proxy URL such as `http://user:password@proxy.example:3128`; None uses HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and
-    #: NO_PROXY of the environment. Requests to a loopback address never use a proxy of the environment; over plain http
-    #: they also use no proxy on another machine.
     proxy: str | None = field(default=None, repr=False)
-    #: PEM file of certificate authorities to trust instead of the default ones (SSL_CERT_FILE, SSL_CERT_DIR, certifi).
     ca_bundle: str | Path | None = None
-    #: PEM file with the client certificate for mutual TLS, and with its key where `client_key` is None.
     client_certificate: str | Path | None = None
-    #: PEM file with the unencrypted key of the client certificate.
     client_key: str | Path | None = None
 
     def check(self) -> None:

@@ -65,10 +65,24 @@ def land_batch(
     load. With `partition`, it replaces the earlier load of the same `key`, or without a key of the same request, that
     has the same values; otherwise its rows are added.
 
-    With `refresh_after`, a duration such as `timedelta(days=7)` or `"7d"`, only the URLs that are due are sent: those
-    of which no page with a status below 400 is in `to` whose load began within that time (`"never"`: at any time). Each
-    call is a new load then, after the one before has landed, and replaces none. The receipt counts `requested = fresh +
-    submitted`. With nothing due nothing is started, and the receipt is complete without a job (docs/incremental.md).
+    Args:
+        urls: The URLs; a URL that cannot be scraped is counted as rejected.
+        to: The root of the dataset.
+        client: As in `land`.
+        terms: Tolerances, limits and deadlines.
+        key: A name of the load: another name makes a separate load. Default: the load is named by its request.
+        new: Starts and pays for a new job, even if the same request has landed.
+        partition: Path keys of the dataset, in order, instead of `load_date`.
+        refresh_after: A duration such as `timedelta(days=7)` or `"7d"`: only the URLs that are due are sent: those of
+            which no page with a status below 400 is in `to` whose load began within that time (`"never"`: at any time).
+            Each call is a new load then, after the one before has landed, and replaces none. The receipt counts
+            `requested = fresh + submitted`. With nothing due nothing is started, and the receipt is complete without a
+            job.
+        **options: formats, only_main_content, only_clean_content, include_tags, exclude_tags, max_age, min_age,
+            headers, wait_for, mobile, skip_tls_verification, timeout, parsers, actions, location, remove_base64_images,
+            block_ads, proxy, store_in_cache, lockdown, profile, fast_mode, redact_pii, threat_protection,
+            audit_metadata, origin, integration, zero_data_retention, webhook, max_concurrency, ignore_invalid_urls,
+            append_to_id. Their values and units: `help(weblake.Client.start_batch_scrape)`.
     """
     return _land(load_request.batch(urls, Naming(key, new, partition, refresh_after), **options), to, client, terms)
 
@@ -84,7 +98,21 @@ def land_crawl(
     partition: Mapping[str, str] | None = None,
     **options: Unpack[CrawlOptions],
 ) -> Receipt:
-    """Crawl a site as one job, land it, and return its receipt; otherwise as `land_batch`."""
+    """Crawl a site as one job, land it, and return its receipt; otherwise as `land_batch`.
+
+    Args:
+        url: The start URL.
+        to: The root of the dataset.
+        client: As in `land`.
+        terms: Tolerances, limits and deadlines; `max_credits` lowers the limit of the crawl.
+        key: As in `land_batch`.
+        new: As in `land_batch`.
+        partition: As in `land_batch`.
+        **options: origin, integration, prompt, include_paths, exclude_paths, max_discovery_depth, sitemap,
+            ignore_query_parameters, regex_on_full_url, limit, crawl_entire_domain, allow_external_links,
+            allow_subdomains, ignore_robots_txt, robots_user_agent, deduplicate_similar_urls, delay, max_concurrency,
+            webhook, scrape_options, zero_data_retention. Their values and units: `help(weblake.Client.start_crawl)`.
+    """
     terms = terms or Terms()
     return _land(load_request.crawl(url, Naming(key, new, partition), terms, **options), to, client, terms)
 

@@ -162,25 +162,29 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms on which a load is landed: tolerances and limits. They do not change its identity."""
+    """The terms on which a load is landed: tolerances and limits. They do not change its identity.
 
-    #: Publishes an incomplete load, with `complete: false`.
+    Args:
+        allow_partial: Publishes an incomplete load, with `complete: false`.
+        missing_ratio: Share of submitted URLs that may be missing, from 0 to 1.
+        fail_ratio: Share of submitted URLs that may have failed, from 0 to 1; above it the load is refused.
+        max_credits: Limit in credits: a job that would cost more is not started, and a running job that exceeds it is
+            cancelled.
+        timeout_s: Time limit in seconds, counted from the call.
+        ends_job: Whether `timeout_s` is a limit of the job: it then counts from the start of the job, over all runs,
+            and a job that has not ended by then is cancelled; the pages that it had scraped are kept as a refused load.
+        reads_late: Whether `timeout_s` limits only the wait for a job's end; results that are ready then are read
+            anyway. Always so with `ends_job`.
+        poll_s: Maximum seconds between polls.
+    """
+
     allow_partial: bool = False
-    #: Share of submitted URLs that may be missing, from 0 to 1.
     missing_ratio: float = 0.0
-    #: Share of submitted URLs that may have failed, from 0 to 1; above it the load is refused.
     fail_ratio: float = 1.0
-    #: Limit in credits: a job that would cost more is not started, and a running job that exceeds it is cancelled.
     max_credits: float | None = None
-    #: Time limit in seconds, counted from the call.
     timeout_s: float = 24 * 3600.0
-    #: Whether `timeout_s` is a limit of the job: it then counts from the start of the job, over all runs, and a job
-    #: that has not ended by then is cancelled; the pages that it had scraped are kept as a refused load.
     ends_job: bool = False
-    #: Whether `timeout_s` limits only the wait for a job's end; results that are ready then are read anyway. Always so
-    #: with `ends_job`.
     reads_late: bool = False
-    #: Maximum seconds between polls.
     poll_s: float = 10.0
 
     def __post_init__(self) -> None:

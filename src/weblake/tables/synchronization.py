@@ -245,7 +245,7 @@ class _Sync:
                 if isinstance(error, StorageRefused):
                     self._leave_out([*(file.load_id for file in change.add), *change.remove], error)
                     return
-                failed = str(error)
+                failed = f"{error}"
                 continue
             self._record({file.load_id: ADDED for file in change.add} | dict.fromkeys(change.remove, REMOVED))
             self.added += [file for file in change.add if file.path is not None]

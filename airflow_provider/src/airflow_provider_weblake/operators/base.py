@@ -39,6 +39,10 @@ class WeblakeOperator(BaseOperator):
     template_fields: Sequence[str] = ("weblake_conn_id",)
     ui_color = "#e5f1f4"
 
+    def __init_subclass__(cls, **more: object) -> None:
+        super().__init_subclass__(**more)
+        orchestration.document(cls)
+
     def __init__(
         self,
         *,

@@ -212,7 +212,7 @@ class WeblakeInteractOperator(WeblakeOperator):
         except (errors.JobGone, errors.FeatureMissing, errors.InvalidOption):
             return {"stopped": True}  # there is no browser
         except errors.WeblakeError as error:
-            trouble = str(error)
+            trouble = f"{error}"
         if trouble is not None:
             self.log.warning(
                 "The browser of scrape %s could not be stopped and is paid until the service ends it: %s",

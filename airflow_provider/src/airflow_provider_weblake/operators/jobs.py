@@ -117,6 +117,9 @@ class WeblakeLandOperator(JobOperator):
 
     :param kind: `batch` or `crawl` (templated).
     :param job_id: The job's UUID, such as the `job_id` of an operator with `wait_for_completion=False` (templated).
+    :param max_credits: Has no effect: the job is not this task's (templated).
+    :param deadline: How long the task waits for the job. Default 24 hours; `execution_timeout` shortens it.
+    :param cancel_on_kill: Cancels the job when the task is marked failed, cleared or timed out. Default False.
     """
 
     template_fields: Sequence[str] = (*JobOperator.template_fields, "kind", "job_id")

@@ -40,7 +40,7 @@ class WeblakeTableSyncOperator(BaseOperator):
     :param catalog_conn_id: For Iceberg: the connection of the catalog, of the type *iceberg* or any other. Its host is
         the `uri`, its extra has other properties (`type` is rest by default), its login and password are the
         `credential` of a REST catalog. Default: pyiceberg's own configuration (templated).
-    :param everything: Looks up every load in the table's log, not only those since the last sync.
+    :param everything: Looks up every load in the table's log, not only those since the last sync. Default False.
     :param retry_policy: The policy that decides which failures are retried; default TableSyncRetryPolicy.
     """
 

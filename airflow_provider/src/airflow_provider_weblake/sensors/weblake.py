@@ -46,6 +46,7 @@ class JobSensor(BaseSensorOperator):
     :param deferrable: Waits in the triggerer; default `[operators] default_deferrable`.
     :param start_from_trigger: Whether a deferrable sensor begins in the triggerer. By default it does if the id is a
         text that needs no look-up (XCom, Variable) to be rendered. Before Airflow 3.3 it begins in a worker.
+    :param retry_policy: The policy that decides which failures are retried; default :class:`WeblakeRetryPolicy`.
     """
 
     #: The kind of job, as the core names it.
@@ -58,6 +59,10 @@ class JobSensor(BaseSensorOperator):
         trigger_cls="airflow_provider_weblake.triggers.weblake.WeblakeJobTrigger", next_method="execute_complete"
     )
     start_from_trigger = False
+
+    def __init_subclass__(cls, **more: object) -> None:
+        super().__init_subclass__(**more)
+        orchestration.document(cls)
 
     def __init__(
         self,

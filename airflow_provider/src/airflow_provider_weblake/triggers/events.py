@@ -35,15 +35,17 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
     (`2026-10`), `period_start`, `period_end` (ISO 8601, UTC) and `total`: credits or tokens. The last period that was
     fired is kept in the asset's state, so that a restart repeats none and loses none, also if several closed in the
     meantime. A period for which the service reports nothing never fires. Reading usage costs no credits.
+
+    :param weblake_conn_id: The connection.
+    :param report: `credits` or `tokens`.
+    :param poll_interval: Seconds between polls, at least 1.
+    :param fire_latest: Whether a new watcher fires the newest period that had closed before it began; else it only
+        records that period.
     """
 
-    #: The connection.
     weblake_conn_id: str = "weblake_default"
-    #: `credits` or `tokens`.
     report: str = "credits"
-    #: Seconds between polls, at least 1.
     poll_interval: float = 3600.0
-    #: Whether a new watcher fires the newest period that had closed before it began; else it only records that period.
     fire_latest: bool = False
 
     def __post_init__(self) -> None:
@@ -87,17 +89,18 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
     follows 600 running jobs at a time (the oldest; others when there is room) and remembers the last 400 ended ones by
     id, older ones by time. No job is lost in an outage of the triggerer of up to 24 hours. A new watcher begins when it
     knows the status of every job; up to four jobs whose status cannot be read in three polls in a row count as running.
+
+    :param weblake_conn_id: The connection.
+    :param kind: `batch_scrape` or `crawl`.
+    :param poll_interval: Seconds between polls, at least 1.
+    :param target: Only jobs with this URL in the activity list; `*` matches any characters. None for all jobs.
+    :param statuses: The final statuses to fire on: `completed`, `failed`, `cancelled`.
     """
 
-    #: The connection.
     weblake_conn_id: str = "weblake_default"
-    #: `batch_scrape` or `crawl`.
     kind: str = "batch_scrape"
-    #: Seconds between polls, at least 1.
     poll_interval: float = 60.0
-    #: Only jobs with this URL in the activity list; `*` matches any characters. None for all jobs.
     target: str | None = None
-    #: The final statuses to fire on: `completed`, `failed`, `cancelled`.
     statuses: Sequence[str] = ("completed",)
 
     def __post_init__(self) -> None:

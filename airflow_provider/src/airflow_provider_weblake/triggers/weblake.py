@@ -54,27 +54,29 @@ class WeblakeJobTrigger(BaseTrigger):
     The event is a small dict: `status` (completed, failed, cancelled, deadline, over_budget, gone or unknown), `kind`,
     `job_id`, `completed`, `total`, `credits_used`. Temporary errors are retried up to the deadline; after other errors,
     such as a refused key, the connection is read anew, and the status is `unknown` if that does not help.
+
+    :param weblake_conn_id: The connection.
+    :param kind: batch_scrape or crawl.
+    :param job_id: The job's UUID.
+    :param deadline: Seconds since 1970 at which waiting ends; None leaves that to the deferral's own timeout.
+    :param max_credits: The credits that the job may use.
+    :param poll_interval: Seconds between polls at most.
+    :param owns_job: Whether the job is cancelled at its deadline and over its budget.
+    :param cancel_on_kill: Whether it is cancelled when a person marks or clears the deferred task.
+    :param ends_task: Whether a completed job ends the task with success, without a worker.
+    :param reconnect_s: Seconds before a connection that cannot be used is read again; None for a few. After that a
+        worker checks it.
     """
 
-    #: The connection.
     weblake_conn_id: str
-    #: batch_scrape or crawl.
     kind: str
-    #: The job's UUID.
     job_id: str
-    #: Seconds since 1970 at which waiting ends; None leaves that to the deferral's own timeout.
     deadline: float | None = None
-    #: The credits that the job may use.
     max_credits: float | None = None
-    #: Seconds between polls at most.
     poll_interval: float = 30.0
-    #: Whether the job is cancelled at its deadline and over its budget.
     owns_job: bool = False
-    #: Whether it is cancelled when a person marks or clears the deferred task.
     cancel_on_kill: bool = False
-    #: Whether a completed job ends the task with success, without a worker.
     ends_task: bool = False
-    #: Seconds before a connection that cannot be used is read again; None for a few. After that a worker checks it.
     reconnect_s: float | None = None
 
     def __post_init__(self) -> None:

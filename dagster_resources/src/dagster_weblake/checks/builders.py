@@ -70,10 +70,10 @@ def build_document_checks(
     Args:
         asset: The asset, its spec or key, or what `build_weblake_assets` returned.
         to: The asset's own root; by default the one in its definition, else the resource's.
-        min_rows: See above.
-        max_error_ratio: A share, from 0 to 1.
-        max_duplicate_urls: See above.
-        max_credits: See above.
+        min_rows: Documents that a load has at least.
+        max_error_ratio: The share of the submitted pages that may have failed, from 0 to 1.
+        max_duplicate_urls: Rows that may have the URL of another row of the load.
+        max_credits: Credits that the job may have cost.
         severity: The severity of a check that fails.
         blocking: Whether a failed check of severity ERROR keeps the assets downstream from being materialized.
         checks: The names of the checks to build; by default all.

@@ -19,6 +19,7 @@ from dagster.components.resolved import core_models as core
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dagster_weblake.resource import WeblakeResource
+from weblake import orchestration
 from weblake.errors import InvalidOption
 
 _DURATION = re.compile(r"(?:([\d.]+)d)?(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?")
@@ -34,6 +35,12 @@ class Block(dg.Resolvable, dg.Model):
 
     #: Attributes that may hold variables which are looked up when a run needs them.
     late: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **more: Any) -> None:
+        """Add the attributes with their descriptions to the docstring of the class."""
+        super().__pydantic_init_subclass__(**more)
+        orchestration.document(cls, fields=cls.model_fields)
 
     @classmethod
     def resolve_from_model(cls, context: dg.ResolutionContext, model: BaseModel) -> Self:

@@ -24,19 +24,28 @@ from weblake import options as contract
 
 
 class SensorBlock(Block):
-    """The arguments of the collect sensor that a component includes."""
+    """The arguments of the collect sensor that a component includes.
+
+    Args:
+        minimum_interval_seconds: Seconds between two ticks at least.
+        default_status: RUNNING or STOPPED: the sensor's status in a new instance.
+    """
 
     minimum_interval_seconds: int = 30
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING
 
 
 class DocumentChecksBlock(Block):
-    """The arguments of `build_document_checks`; `only` selects checks by name."""
+    """The arguments of `build_document_checks`.
+
+    Args:
+        max_credits: The credits that the job may cost. Default: the component's own `max_credits`.
+        only: The names of the checks to build; by default all.
+    """
 
     min_rows: int = 1
     max_error_ratio: float = 0.1
     max_duplicate_urls: int = 0
-    #: Default: the component's own `max_credits`.
     max_credits: float | None = None
     only: list[str] | None = None
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR

@@ -100,3 +100,40 @@ def test_the_docstring_lists_every_special_path_of_the_site(weblake_site: Weblak
     inner = {path for path in odd if path.startswith(("/redirects/chain/", "/redirects/loop/", "/media/", "/private/"))}
     assert {path.partition("?")[0] for path in listed} - {"/news/"} == odd - inner
     assert {*REDIRECTS, *ENCODINGS, *weblake_site.files} <= odd
+
+
+@pytest.mark.system  # starts weblake and pytest, six times
+def test_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "site" / "tutorials" / "testing.md").read_text()
+    program, expected = "", []
+    for language, title, code in re.findall(
+        r'^```(\w+)(?: title="(.+?)")?\n(.*?)^```$', page, re.MULTILINE | re.DOTALL
+    ):
+        if language == "text":
+            expected.append(code)
+        elif language == "python":
+            program += f"cat > {title} <<'END'\n{code}END\n"
+        elif "uv build" not in code:  # the installation is that of this environment
+            program += f"{code}printf '\\f'\n"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WEBLAKE")} | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "PYTEST_ADDOPTS": "-p weblake.testing",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    done = subprocess.run(
+        ["bash", "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+    )
+    printed = done.stdout.split("\f")[:-1]
+    assert len(printed) == len(expected)
+    for output, text in zip(printed, expected, strict=True):
+        pattern = ".*".join(re.escape(part.strip()) for part in text.strip().split("…"))
+        assert re.fullmatch(rf"\s*{pattern}\s*".replace(".*", r"\s*.*?\s*"), output, re.DOTALL), (
+            f"{output}\nis not\n{text}"
+        )

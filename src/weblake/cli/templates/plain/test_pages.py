@@ -1,19 +1,8 @@
 """The load of pages.py, with the real service and a site on this machine: no account, no network."""
 
-from pathlib import Path
-
 import pages
-import pytest
 
 import weblake
-
-
-@pytest.fixture
-def urls(weblake_environment, weblake_site, tmp_path) -> Path:
-    """Return a list of the test site's news; weblake_environment leads pages.py to the test's service."""
-    path = tmp_path / "urls.txt"
-    path.write_text("\n".join(weblake_site.urls("/news/")))
-    return path
 
 
 def test_each_page_is_stored(urls, weblake_site, tmp_path):

@@ -1,4 +1,4 @@
-"""The dataset; the service is the one of WEBLAKE_BASE_URL, or the embedded one."""
+"""The dataset, and the service of WEBLAKE_BASE_URL and WEBLAKE_API_KEY."""
 
 import os
 from pathlib import Path

@@ -144,26 +144,31 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
 
     Where the other columns would be narrower than MIN_COLUMN, each row is written as lines of name and value.
     """
-    rows = [*rows]
-    kept = max((len(str(row[columns.index(whole)])) for row in rows), default=0) if whole else 0
+    cells = [["" if cell is None else escape(sanitize(str(cell))) for cell in row] for row in rows]
+    kept = max((len(row[columns.index(whole)]) for row in cells), default=0) if whole else 0
     if kept and (out.width - kept) / len(columns) < MIN_COLUMN:
-        if title:
-            out.print(f"[bold]{escape(sanitize(title))}[/bold]")
-        widest = max(map(len, columns)) + 2
-        for row in rows:
-            out.print()
-            for column, cell in zip(columns, row, strict=True):
-                if cell not in (None, ""):
-                    out.print(f"{column:{widest}}{escape(sanitize(str(cell)))}")
+        _show_lines(title, columns, cells)
         return
     table = Table(
         title=escape(sanitize(title)) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
     )
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=bool(whole) and column == whole)
-    for row in rows:
-        table.add_row(*("" if cell is None else escape(sanitize(str(cell))) for cell in row))
+    for row in cells:
+        table.add_row(*row)
     out.print(table)
+
+
+def _show_lines(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write each row as lines of name and value; empty cells are left out."""
+    if title:
+        out.print(f"[bold]{escape(sanitize(title))}[/bold]")
+    widest = max(map(len, columns)) + 2
+    for row in rows:
+        out.print()
+        for column, cell in zip(columns, row, strict=True):
+            if cell:
+                out.print(f"{column:{widest}}{cell}")
 
 
 def show_long_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:

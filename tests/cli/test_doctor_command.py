@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from email.utils import formatdate
@@ -86,6 +89,22 @@ def test_another_server_is_noted() -> None:
         _, checks, _ = examine(server.url)
     assert checks["service"][0] == "note"
     assert "Check that the base URL" in checks["service"][1]
+
+
+def test_a_pyarrow_that_cannot_be_imported_is_one_problem_of_many_checks(late: LoopbackServer) -> None:
+    program = "import sys; sys.modules['pyarrow'] = None; from weblake.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "doctor"],
+        env={**os.environ, "WEBLAKE_BASE_URL": late.url, "WEBLAKE_API_KEY": KEY},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    problem, *others = [line for line in done.stdout.splitlines() if line.startswith("problem")]
+    assert done.returncode == 1
+    assert problem.startswith("problem  pyarrow: ")
+    assert "pip install 'numpy>=2'" in problem
+    assert [line.split()[1] for line in others] == ["clock:"]
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,8 @@ err = _Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 MAX_TABLE_ROWS = 1000
 #: Maximum number of columns of a bar.
 MAX_BAR_COLUMNS = 40
+#: Columns of the terminal below which a column of a table cannot be read.
+MIN_COLUMN = 10
 #: Characters that control a terminal: control characters, and those that change the direction of text.
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
@@ -138,15 +140,35 @@ def ask(question: str) -> bool:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
-    """Write a table to standard output; the column named `whole` is never wrapped, so that it can be copied."""
+    """Write a table to standard output; the column named `whole` is never wrapped, so that it can be copied.
+
+    Where the other columns would be narrower than MIN_COLUMN, each row is written as lines of name and value.
+    """
+    cells = [["" if cell is None else escape(sanitize(str(cell))) for cell in row] for row in rows]
+    kept = max((len(row[columns.index(whole)]) for row in cells), default=0) if whole else 0
+    if kept and (out.width - kept) / len(columns) < MIN_COLUMN:
+        _show_lines(title, columns, cells)
+        return
     table = Table(
         title=escape(sanitize(title)) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
     )
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=bool(whole) and column == whole)
-    for row in rows:
-        table.add_row(*("" if cell is None else escape(sanitize(str(cell))) for cell in row))
+    for row in cells:
+        table.add_row(*row)
     out.print(table)
+
+
+def _show_lines(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write each row as lines of name and value; empty cells are left out."""
+    if title:
+        out.print(f"[bold]{escape(sanitize(title))}[/bold]")
+    widest = max(map(len, columns)) + 2
+    for row in rows:
+        out.print()
+        for column, cell in zip(columns, row, strict=True):
+            if cell:
+                out.print(f"{column:{widest}}{cell}")
 
 
 def show_long_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
@@ -177,11 +199,13 @@ def show_receipt(receipt: Receipt, root: str) -> None:
 def show_bars(title: str, values: Mapping[str, float], unit: str) -> None:
     """Write a bar for each value to standard output."""
     most = max(values.values(), default=0) or 1
+    beside = max((len(f"{name}{value:g}{unit}") for name, value in values.items()), default=0) + 7  # padding
+    columns = max(1, min(MAX_BAR_COLUMNS, out.width - beside))
     table = Table(title=escape(title), title_justify="left", title_style="bold", show_header=False, box=None)
     for name, value in values.items():
         table.add_row(
             escape(sanitize(name)),
-            f"[cyan]{'█' * max(1 if value else 0, round(MAX_BAR_COLUMNS * value / most))}[/cyan]",
+            f"[cyan]{'█' * max(1 if value else 0, round(columns * value / most))}[/cyan]",
             f"{value:g} {unit}",
         )
     out.print(table)

@@ -162,7 +162,7 @@ class LocalService:
         self._call(lambda parts: parts.advance(seconds))
 
     def faults(self, *rules: Mapping[str, object]) -> None:
-        """Replace the fault rules (docs/testing.md lists them); without arguments, all faults are removed."""
+        """Replace the fault rules (docs/site/tasks/testing.md); without arguments, all faults are removed."""
         read: Sequence[Mapping[str, object]] = list(rules)
 
         async def replace(parts: ServiceComponents) -> None:

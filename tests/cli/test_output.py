@@ -102,3 +102,19 @@ def test_the_progress_of_a_load_is_shown_on_a_terminal(terminal: io.StringIO) ->
     assert "/100" not in text, "the total is not known at first"
     for words in ("crawl 4d8b6c1e: waiting", "crawl: landing", "9/9", "5/9"):
         assert words in text, text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_tables_and_bars_are_whole_at_each_width(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    monkeypatch.setattr(output, "out", Console(width=width, soft_wrap=True, highlight=False, emoji=False))
+    job, url = "4d8b6c1e-0000-4000-8000-000000000001", "https://example.com/a/long/path/of/a/page"
+    output.show_table("Calls", ("created", "endpoint", "id", "url"), [("2026-11-29", "crawl", job, url)], whole="id")
+    output.show_bars("Usage", {"2026-10": 5, "2026-11": 10}, "credits")
+    printed = capsys.readouterr().out
+    assert job in printed
+    assert "…" not in printed
+    words = printed.split()
+    assert {"created", "endpoint", "2026-11", "10"} <= {*words}
+    assert max(len(word) for word in words if "/" in word) >= min(10, len(url))

@@ -9,7 +9,6 @@ import sys
 from dataclasses import asdict
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -18,7 +17,6 @@ from remedy_templates import TEMPLATES, Template, names_command_line_term
 import dagster_weblake
 from dagster_weblake.failures import DAGSTER
 from weblake.orchestration import Interface
-from weblake.testing import WeblakeService, WeblakeSite
 
 ROOT = Path(__file__).parents[2]
 #: Libraries of data, servers, browsers and command lines: nothing that loads definitions needs one of them.
@@ -54,7 +52,6 @@ check(dg.Definitions.merge(made, dg.Definitions(
 )))
 print(json.dumps([before, loaded()]))
 """
-TEXT = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 
 
 @pytest.mark.smoke
@@ -118,15 +115,6 @@ def test_a_code_location_with_every_kind_of_definition_loads_nothing_heavy(heavy
     before, after = json.loads(done.stdout.splitlines()[-1])
     assert "pyarrow" not in before, "Dagster itself loads it now: then this proves nothing"
     assert (sorted(set(after) - set(before)) != []) == heavy, (before, after)
-
-
-@pytest.mark.system
-def test_the_documented_asset_lands(weblake_service: WeblakeService, weblake_site: WeblakeSite, tmp_path: Path) -> None:
-    (code,) = re.findall(r"^```python\n# test_assets\.py\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(code, "docs/testing.md", "exec"), names)
-    names["test_the_docs_land"](weblake_service, weblake_site, tmp_path)
-    assert weblake_service.counts()["crawl_started"] == 1
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.place)

@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,41 @@ def test_missing_pages_are_404(shared: Any, people: tuple[httpx.Client, httpx.Cl
     assert people[0].get("/console/nothing").status_code in (401, 404)
 
 
+def test_tables_and_fields_have_names(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+    shared.web.bodies[URL] = "<h1>A page</h1>"
+    job = shared.batch(URL, "http://nowhere.test/", webhook={"url": "http://hooks.test/", "events": ["completed"]})
+    shared.wait_until_ended(job)
+    pages = [people[0].get(path).text for path in paths(job)]
+    for page in [*pages, httpx.post(f"{shared.service.url}/console/sign-in", data={"key": "wrong"}).text]:
+        assert re.search(r'href="#main".*<main id="main" tabindex="-1"', page, re.DOTALL)
+        assert '<p id="news" class="unseen" role="status">' in page
+        assert all(
+            rest.startswith("<caption") for rest in page.split("<table")[1:] for rest in [rest.partition(">")[2]]
+        )
+        assert all("scope=" in head for head in re.findall(r"<th\b[^>]*>", page))
+        assert all(f'<label for="{field}"' in page for field in re.findall(r'<input id="([^"]+)"', page))
+        assert all("aria-label=" in region for region in re.findall(r"<(?:nav|pre|aside|progress)\b[^>]*>", page))
+        assert len(re.findall(r"<h1\b", page)) == 1
+    assert sum(page.count("<table") for page in pages) >= 10
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_colour_of_text_has_enough_contrast(scheme: str) -> None:
+    sheet = files("weblake_service.console").joinpath("static/console.css").read_text()
+    values = dict(re.findall(r"--(\w+): (#\w+)", sheet.splitlines()[["light", "dark"].index(scheme)]))
+
+    def luminance(name: str) -> float:
+        digits = values[name][1:] if len(values[name]) == 7 else "".join(each * 2 for each in values[name][1:])
+        parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    for text in ("ink", "soft", "accent", "good", "bad", "wait"):
+        for ground in ("ground", "raised"):
+            darker, lighter = sorted((luminance(text), luminance(ground)))
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (text, ground)
+
+
 @pytest.mark.system
 @pytest.mark.timeout(300)
 def test_scraped_content_is_never_executed(shared: Any, tmp_path: Path) -> None:
@@ -176,6 +212,34 @@ def test_scraped_content_is_never_executed(shared: Any, tmp_path: Path) -> None:
         browser.open(f"{shared.service.url}/console/jobs/{job}/documents/0")
         text = browser.wait_for("markdown")
         assert EVIL in text
+
+
+@pytest.mark.system
+@pytest.mark.timeout(300)
+def test_long_and_right_to_left_texts_can_be_read(shared: Any, tmp_path: Path) -> None:
+    shared.web.bodies[URL] = "עמוד ראשון, שלום (1).\n" * 60
+    long = f"{URL}?{'q' * 600}"
+    job = shared.batch(URL, long)
+    shared.wait_until_ended(job)
+    with Browser(tmp_path) as browser:
+        browser._page.set_viewport_size({"width": 360, "height": 800})
+        browser.open(shared.service.url)
+        browser.write("key", "key-of-a")
+        browser.click("Sign in")
+        browser.wait_for("Overview")
+        for path in paths(job):
+            browser.open(shared.service.url + path)
+            browser.wait_for("Sign out")
+            assert browser.run("document.scrollingElement.scrollWidth") <= 360, path
+        browser.open(f"{shared.service.url}/console/jobs/{job}/documents/0")
+        browser.wait_for("markdown")
+        browser.run("document.querySelector('pre').scrollTo(0, 100)")
+        browser.run("document.querySelector('main').dataset.old = true")
+        browser.run("renew()")
+        until(lambda: browser.run("document.querySelector('main').dataset.old") is None)
+        assert browser.run("document.querySelector('pre').scrollTop") == 100
+        assert browser.run("getComputedStyle(document.querySelector('pre')).unicodeBidi") == "plaintext"
+        assert browser.run("document.querySelector('.skip').click(); document.activeElement.id") == "main"
 
 
 @pytest.mark.system
@@ -200,6 +264,7 @@ def test_a_running_crawl_can_be_watched_by_keyboard(shared: Any, tmp_path: Path)
         browser.wait_for(job, "2 of 3", "scraping")
         shared.web.held = set()
         browser.wait_for("3 of 3", "completed")  # the page was not loaded again
+        assert browser.run("document.querySelector('[role=status]').textContent") == "The batch scrape is completed."
         shared.service.stop()
         browser.run("renew()")
         assert "3 of 3" in browser.text()  # existing content stays when the service ends

@@ -36,6 +36,8 @@ def _commands() -> Callable[..., object]:
 
     from weblake.cli import (
         discovery,
+        doctor,
+        init,
         jobs,
         landing,
         local,
@@ -58,6 +60,7 @@ def _commands() -> Callable[..., object]:
         (app, (reports.usage, reports.activity)),
         (browser, (remote_browsers.create, remote_browsers.list_, remote_browsers.execute, remote_browsers.close)),
         (app, (remote_browsers.interact, remote_browsers.stop, local.serve, local.demo)),
+        (app, (init.init, doctor.doctor)),
         (table, (tables.add, tables.sync, tables.status, tables.list_, tables.remove)),
         (webhook, (local.verify,)),
     ):

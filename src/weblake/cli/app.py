@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
@@ -21,13 +22,15 @@ from weblake.output import show_text
 
 FAILED, BAD_USAGE = 1, 2
 DAY_S = 24 * 3600.0
+#: Columns of a terminal in which help is a table.
+MIN_TABLE_WIDTH = 80
 
 app = typer.Typer(
     name="weblake",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
-    rich_markup_mode="markdown",
+    # In a narrow terminal the table of options would cut their names; plain help puts a long name on its own line.
+    rich_markup_mode="markdown" if shutil.get_terminal_size().columns >= MIN_TABLE_WIDTH else None,
 )
 
 
@@ -75,7 +78,7 @@ class ServiceOptions:
         typer.Option(
             "--base-url",
             metavar="URL",
-            help="URL of the service; by default WEBLAKE_BASE_URL, otherwise the embedded service.",
+            help="URL of the service. Default: WEBLAKE_BASE_URL or the embedded service.",
             show_default=False,
         ),
     ] = None
@@ -239,7 +242,8 @@ def add_command(to: typer.Typer, command: Callable[..., None]) -> None:
     run.__doc__ = command.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    to.command(command.__name__.rstrip("_"))(run)
+    summary = " ".join((command.__doc__ or "").partition("\n\n")[0].split())
+    to.command(command.__name__.rstrip("_"), short_help=summary)(run)
 
 
 class Interrupted(WeblakeError):

@@ -1,6 +1,6 @@
 """A pytest plugin that runs the real service for tests on a loopback port, without an account, with helper fixtures.
 
-Installing weblake registers it; it requires the extra `weblake[local]`. docs/testing.md describes its use.
+Installing weblake registers it; it requires the extra `weblake[local]`. docs/site/tasks/testing.md describes its use.
 
     def test_my_pipeline(weblake_service, weblake_site, weblake_faults, tmp_path):
         weblake_faults.add(status=503, path="/v2/batch/scrape$")                 # the start fails once

@@ -1,4 +1,25 @@
-"""Client of the service's control API under /_weblake/."""
+"""Client of the control API, with which any program on this machine has the functions of the fixtures.
+
+It exists only in a service for tests: that of the fixtures, `weblake serve --testing`, and `LocalService` with
+`config=ServiceConfig(testing=True)`. Any key of such a service reads and deletes the data of all teams, so `--testing`
+is refused with a keys file that has several teams. Other machines get 403, an invalid call gets 400 with the reason.
+
+    WEBLAKE_API_KEY=test-key weblake serve --testing --port 8900 --data :memory: --allow-private
+    curl -H 'Authorization: Bearer test-key' http://127.0.0.1:8900/_weblake/faults -d '{"match": {"path": "/v2/map$"}, \
+        "effect": {"status": 503}}'
+
+GET health            returns the service's time; the only call that needs no key
+GET faults            lists the rules with `seen` and `hit`
+PUT faults            replaces all rules: {"rules": []}
+POST faults           adds a rule
+DELETE faults         removes all rules; DELETE faults/ID removes one
+GET requests          returns the last 10,000 requests: method, path, status, time, the rule that applied; no bodies
+GET counts            returns the number of jobs started and pages billed since the last reset
+GET deliveries        returns the last webhooks, the receivers' responses, and the time of the next attempt
+GET clock             returns the service's time
+POST clock/advance    moves it forward: {"seconds": 86400}
+POST reset            empties the service; keys are kept
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,19 @@
 faults.add(status=503, path="/v2/crawl$", times=2, retry_after=1)
 with faults.add(stall_job=True, job="crawl"):
     ...                                          # a crawl makes no progress in this block
+
+`weblake serve --faults FILE` reads rules from a TOML or JSON file:
+
+    [[rules]]
+    match = { method = "POST", path = "/v2/crawl$" }
+    times = 2
+    effect = { status = 429, retry_after = 5 }
+
+    [[rules]]
+    probability = 0.1
+    seed = 7
+    times = 1000000
+    effect = { fail_page = "SCRAPE_TIMEOUT" }
 """
 
 from __future__ import annotations
@@ -45,7 +58,7 @@ class WeblakeFaults:
             times: How many times the rule applies; None until it is removed.
             probability: The share of the matches that the rule applies to; `seed` selects them.
             seed: The seed of the selection.
-            effect: One or more of the effects that docs/testing.md lists, such as `status=503`.
+            effect: One or more of the effects that docs/site/tasks/testing.md lists, such as `status=503`.
 
         Raises:
             ValueError: The effect is unknown or the rule is invalid; the message lists the known effects.

@@ -1,4 +1,31 @@
-"""A web site with known content on a loopback port, which a test can slow down, break and change."""
+"""A web site with known content on a loopback port, which a test can slow down, break and change.
+
+`weblake_site.urls()` returns pages with known content: `weblake_site.pages["/about"]` has `title`, `description`,
+`paragraphs`, `text`, `table`, `links` and `published`. Links and sitemap (an index of two, one of them gzipped) lead to
+all of these pages, so a crawl of `weblake_site.url` finds exactly these. The front page also links to
+`weblake_site.blocked`, which robots.txt disallows for crawlers. robots.txt has a `Crawl-delay` of one second for the
+crawler `slowbot` only (`robots_user_agent="slowbot"`).
+
+The site also has unusual pages. Only the lists /redirects/, /errors/, /files/ and /encodings/ link to them:
+
+/redirects/301, 302, 303, 307, 308   a redirect with that status
+/redirects/chain                     three redirects, then /about
+/redirects/loop                      two redirects that lead to each other
+/guides/moved                        a redirect to another section
+/errors/403, 404, 410, 500           that status
+/errors/503-then-200                 503 with Retry-After at the first request, then 200
+/errors/drop                         closes the connection without a response
+/errors/truncated                    closes the connection in the middle of the body
+/errors/endless                      a body that never ends
+/slow                                a response after half a second; `delay(path, seconds=…)` delays any page
+/huge                                2 MB of HTML
+/files/report.pdf, letter.docx, notes.txt, table.csv, data.json   `weblake_site.files` has their texts
+/encodings/windows-1252, shift-jis, utf-16   text that is not UTF-8
+/copy-of-about                       the same page as /about, with its canonical link
+/catalogue                           depends only on the parameter `color`; the others have no effect
+/news/?page=2                        the second page of a list
+/echo, /cookies/set                  the request as JSON; a cookie, then the same
+"""
 
 from __future__ import annotations
 

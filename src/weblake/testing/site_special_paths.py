@@ -1,7 +1,7 @@
 """Special paths of the test site: redirects, failures, slow and huge pages, other encodings, files, echoes.
 
 The pages of site_pages.py do not link to them and the sitemap does not list them, so a crawl requests only those that a
-test starts from. `docs/testing.md` lists all of them.
+test starts from. The docstring of site.py lists all of them.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class ConsolePages(RouteGroup):
         before = read_integer(request, "before", minimum=1, maximum=None, default=None)
         work = partial(queries.list_jobs, team=access.team, at=self._parts.clock.now(), before=before)
         jobs, following = await self._parts.store.read(work)
-        return self._page("jobs", access, jobs=jobs, following=following)
+        return self._page("jobs", access, jobs=jobs, following=following, before=before)
 
     async def job(self, request: Request, access: Access) -> Response:
         """Return one job: progress, outcomes of its pages, documents, and failures."""

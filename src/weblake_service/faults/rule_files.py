@@ -67,7 +67,7 @@ def read_file(path: str | Path) -> list[Rule]:
         ) from None
     except (ValueError, RecursionError) as error:
         raise InvalidOption(
-            f"The fault rules in {path} cannot be used: {error}.", hint="docs/testing.md lists what a rule may say."
+            f"The fault rules in {path} cannot be used: {error}.", hint="`pydoc weblake.testing.faults` has examples."
         ) from None
 
 

@@ -2,7 +2,7 @@
 
     {"match": {"method": "POST", "path": "/v2/batch/scrape$", "nth": 1}, "times": 1, "effect": {"drop_after": true}}
 
-`docs/testing.md` has the table of all effects.
+`docs/site/tasks/testing.md` has the table of all effects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Admin endpoints for tests, under /_weblake/: only in a service that was started for tests.
 
-`docs/testing.md` shows each of them with curl. All are restricted to loopback, and all but health require the API key.
+weblake/testing/control.py lists them. All are restricted to loopback, and all but health require the API key.
 `/health` is for the probes of container platforms: it answers requests from any address, without a key.
 """
 

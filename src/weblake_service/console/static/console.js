@@ -16,8 +16,12 @@ async function renew() {
   const main = document.getElementById("main");
   if (!fresh || !main) return location.assign("/");
   if (fresh.innerHTML === main.innerHTML) return;
+  // Screen readers say the news, and not every number that changes.
+  if (fresh.dataset.news !== main.dataset.news) document.getElementById("news").textContent = fresh.dataset.news;
   const focused = main.contains(document.activeElement) ? document.activeElement.id : "";
+  const scrolled = [...main.querySelectorAll("pre")].map((text) => [text.id, text.scrollTop]);
   main.replaceWith(fresh);
+  for (const [id, top] of scrolled) document.getElementById(id)?.scrollTo(0, top);
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 (async () => {

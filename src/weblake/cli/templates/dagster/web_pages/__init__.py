@@ -1,0 +1,1 @@
+"""A Dagster project that stores web pages with weblake."""

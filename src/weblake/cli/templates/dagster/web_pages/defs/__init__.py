@@ -1,0 +1,1 @@
+"""The definitions: every module and every defs.yaml in this folder is loaded."""

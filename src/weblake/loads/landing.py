@@ -68,7 +68,7 @@ def land_batch(
     With `refresh_after`, a duration such as `timedelta(days=7)` or `"7d"`, only the URLs that are due are sent: those
     of which no page with a status below 400 is in `to` whose load began within that time (`"never"`: at any time). Each
     call is a new load then, after the one before has landed, and replaces none. The receipt counts `requested = fresh +
-    submitted`. With nothing due nothing is started, and the receipt is complete without a job (docs/incremental.md).
+    submitted`. With nothing due nothing is started, and the receipt is complete without a job.
     """
     return _land(load_request.batch(urls, Naming(key, new, partition, refresh_after), **options), to, client, terms)
 

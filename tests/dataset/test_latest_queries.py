@@ -27,7 +27,7 @@ from weblake.dataset.root import open_dataset
 DOCS = (REPOSITORY / "docs/site/tasks/newest-version.md").read_text()
 ENGINES = (REPOSITORY / "docs/site/tables/query.md").read_text()
 QUERY = re.findall(r"CREATE VIEW latest AS\n(.+?)```", DOCS, re.DOTALL)[0]
-GLOB = re.findall(r"FROM (read_parquet\(.+?\)) WHERE", ENGINES)[0]
+GLOB = re.findall(r"FROM (read_parquet\(.+?\))\s+WHERE", ENGINES, re.DOTALL)[0]
 (FRAME,) = re.findall(r"```python title=\"latest_polars.py\"\n(.+?)```", DOCS, re.DOTALL)
 (SCAN,) = re.findall(r"^documents = (.+)$", FRAME, re.MULTILINE)
 

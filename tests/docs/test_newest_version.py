@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 from versions_lab import BEGAN, land, page
 
 from weblake.dataset.root import open_dataset
@@ -69,11 +68,14 @@ def test_what_is_due(
 
 @pytest.mark.system
 def test_the_notebook_prints_what_it_shows(tmp_path: Path) -> None:
+    import nbformat  # here, because it takes half a second
+    from nbclient import NotebookClient
+
     kept = nbformat.read(SITE / "notebooks/landed-pages.ipynb", as_version=4)
     fresh = nbformat.read(SITE / "notebooks/landed-pages.ipynb", as_version=4)
     NotebookClient(fresh, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
 
-    def shown(notebook: nbformat.NotebookNode) -> list[object]:
+    def shown(notebook: Any) -> list[object]:
         outputs = [each for cell in notebook.cells for each in cell.get("outputs", ())]
         return [each.get("text") or sorted(each.data) for each in outputs]
 

@@ -1,4 +1,4 @@
-"""The queries of docs/page-versions.md find the newest versions that `latest` finds, over files and tables."""
+"""The queries of the page about newest versions find the newest versions that `latest` finds, over files and tables."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ import weblake
 from weblake import tables
 from weblake.dataset.root import open_dataset
 
-DOCS = (REPOSITORY / "docs/page-versions.md").read_text()
+DOCS = (REPOSITORY / "docs/site/tasks/newest-version.md").read_text()
+ENGINES = (REPOSITORY / "docs/site/tables/query.md").read_text()
 QUERY = re.findall(r"CREATE VIEW latest AS\n(.+?)```", DOCS, re.DOTALL)[0]
-GLOB = re.findall(r"`(read_parquet\(.+?\))` \|", DOCS)[0]
-(FRAME,) = (code for code in re.findall(r"```python\n(.+?)```", DOCS, re.DOTALL) if "scan_parquet" in code)
+GLOB = re.findall(r"FROM (read_parquet\(.+?\))\s+WHERE", ENGINES, re.DOTALL)[0]
+(FRAME,) = re.findall(r"```python title=\"latest_polars.py\"\n(.+?)```", DOCS, re.DOTALL)
 (SCAN,) = re.findall(r"^documents = (.+)$", FRAME, re.MULTILINE)
 
 
@@ -73,7 +74,7 @@ def in_duckdb(documents: str, **given: Any) -> pa.Table:
 def in_polars(lake: Lake, scan: str) -> pa.Table:
     names: dict[str, Any] = {"table": lake.iceberg}
     code = FRAME.replace(SCAN, scan).replace('"lake/', f'"{lake.root}/')
-    exec(compile(code, "docs/page-versions.md", "exec"), names)
+    exec(compile(code, "newest-version.md", "exec"), names)
     frame: pl.LazyFrame = names["latest"]
     return frame.select("page_key", "load_id", "position").collect().to_arrow()
 

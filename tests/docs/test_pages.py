@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlglot
 import yaml
 
 from weblake import cli
@@ -28,6 +29,9 @@ BLOCKS = [
     for page in [ROOT / "README.md", *sorted((ROOT / "docs" / "site").rglob("*.md"))]
     for _, language, code in BLOCK.findall(page.read_text("utf-8"))
 ]
+#: Statements of SQL, by the engine that the block's title names, or any; a page's test runs those of DuckDB.
+STATEMENTS = re.compile(r'^( *)```sql title="(\w+)[^"\n]*"\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
+ENGINES = ["bigquery", "clickhouse", "databricks", "duckdb", "postgres", "snowflake", "spark", "trino"]
 PARSERS: dict[str, Callable[[str], Any]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 
 
@@ -76,3 +80,14 @@ def test_shell_blocks_parse_and_name_commands_and_options_that_exist(page: str) 
             assert not groups or not words or words[0] in options, words
             named = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
             assert named <= options, (words, named - options)
+
+
+@pytest.mark.parametrize("page", ["tables/query.md", "tables/maintain.md", "tasks/newest-version.md"])
+def test_statements_parse_in_the_dialect_of_their_title(page: str) -> None:
+    """Most need an account or a server. sqlglot finds wrong queries, and wrong brackets and quotes in the rest."""
+    found = STATEMENTS.findall((ROOT / "docs/site" / page).read_text("utf-8"))
+    assert found
+    for _, title, code in found:
+        for engine in ENGINES if title == "any" else [title.lower()]:
+            assert engine in ENGINES
+            assert all(sqlglot.parse(textwrap.dedent(code), dialect=engine))

@@ -139,7 +139,7 @@ def test_a_release_links_to_the_documentation_of_its_version(
         for name in program.PROJECTS:
             assert ("[project.urls]" in (tmp_path / name).read_text("utf-8")) or address is None
         if address is not None:
-            assert f"]({address}/blob/v1.2.3/docs/tables.md)" in (tmp_path / "README.md").read_text("utf-8")
+            assert f"]({address}/blob/v1.2.3/docs/site/tables/overview.md)" in (tmp_path / "README.md").read_text()
             assert f"({address}/raw/v1.2.3/docs/images/" in (tmp_path / "README.md").read_text("utf-8")
     assert all((tmp_path / name).read_text("utf-8") == TEXT[name] for name in READMES)
     monkeypatch.setenv("GITHUB_SERVER_URL", "https://forge.example.com")

@@ -6,7 +6,7 @@
     defs = dg.Definitions(assets=docs, resources={"weblake": WeblakeResource(root="s3://lake/web")})
 
 The package has a resource, requests, specs and assets, checks, a sensor, an IO manager for reading, and components for
-YAML. docs/dagster.md describes their use.
+YAML. The documentation's section on Dagster describes their use (docs/site/dagster).
 """
 
 from dagster_shared.libraries import DagsterLibraryRegistry

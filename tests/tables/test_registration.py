@@ -175,6 +175,16 @@ def test_a_root_with_characters_of_urls(tmp_path: Path, name: str) -> None:
         assert rows(lab, "delta") == {load_id: 3}
 
 
+@pytest.mark.parametrize("place", ["", "documents", "documents/pages", "_weblake/tables/delta", "/"])
+def test_a_table_in_the_folders_of_the_dataset_is_refused(lab: TaskLab, place: str) -> None:
+    """VACUUM deletes each file below a table's location that no version names."""
+    land(lab, "run-1", "a")
+    with pytest.raises(InvalidOption, match="has files of the dataset below it"):
+        tables.add(lab.root, "delta", location=str(lab.root / place))
+    assert not list(lab.root.rglob("_delta_log"))
+    tables.add(lab.root, "delta", location=str(lab.root / "other"))
+
+
 def test_a_table_that_was_created_again_is_refused(lab: TaskLab) -> None:
     land(lab, "run-1", "a")
     add(lab, "delta")

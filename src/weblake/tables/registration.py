@@ -147,6 +147,8 @@ def add(
     dataset = open_dataset(root, storage_options=storage_options)
     refuse_memory(dataset.storage, "one process", hint="A table needs files that other programs can read.")
     layout.check_holds_dataset(dataset.storage)
+    if location is not None:
+        _check_apart(dataset, open_dataset(location, storage_options=storage_options).url)
     record = RegisteredTable(
         load_id="",
         format=format,
@@ -287,6 +289,16 @@ def _check_arguments(format: str, table: str, catalog: str | None, identifier: s
         raise InvalidOption(
             f"{identifier!r} is not the name of an Iceberg table in a namespace.",
             hint="Give NAMESPACE.TABLE, such as web.documents.",
+        )
+
+
+def _check_apart(dataset: Dataset, location: str) -> None:
+    """Refuse a location that shares files with the dataset: a VACUUM of the table would delete them."""
+    folder = location.removeprefix(f"{dataset.url}/").partition("/")[0]
+    if f"{dataset.url}/".startswith(location.rstrip("/") + "/") or folder in (*layout.LOAD_TABLES, layout.ROOT_RECORDS):
+        raise InvalidOption(
+            f"{location} has files of the dataset below it, or is below them: VACUUM of the table would delete them.",
+            hint=f"Give a location apart from them, such as {dataset.url}/{layout.DELTA}/documents.",
         )
 
 

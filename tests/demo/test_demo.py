@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -335,8 +334,7 @@ def test_the_suggested_commands_work(first: Ran, home: Path, root: Path) -> None
         return done.stdout
 
     assert "crawl" in output(commands["what has landed"])
-    sql = shlex.split(commands["the files in DuckDB"])[2].replace(root.name, str(root))
-    assert {200, 404, 500} <= {status for status, _ in duckdb.sql(sql).fetchall()}
+    assert {"200", "404", "500"} <= set(re.findall(r"\b\d{3}\b", output(commands["the files in DuckDB"])))
 
 
 @pytest.mark.system

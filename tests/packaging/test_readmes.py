@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from weblake import cli
-from weblake.testing import WeblakeFaults, WeblakeService, WeblakeSite
+from weblake.testing import WeblakeSite
 
 ROOT = Path(__file__).parents[2]
 READMES = ("README.md", "airflow_provider/README.md", "dagster_resources/README.md")
@@ -39,56 +38,19 @@ def test_a_block_imports_what_it_names(readme: str, code: str) -> None:
 
 
 @pytest.mark.usefixtures("weblake_environment")
-def test_the_blocks_of_the_client_and_of_duckdb_run(weblake_site: WeblakeSite, tmp_path: Path) -> None:
-    code = block_with("needs weblake[pandas]")
-    code = code.replace("https://example.org/", weblake_site.urls()[0]).replace("s3://lake/web", str(tmp_path / "lake"))
+def test_the_blocks_of_the_command_line_and_of_duckdb_run(weblake_site: WeblakeSite, tmp_path: Path) -> None:
+    command = shlex.split(block_with("weblake crawl").replace("https://example.org/", weblake_site.url))
+    for words in (["-m", *command], ["-c", block_with("import duckdb")]):
+        program = [sys.executable, *words]
+        done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
+    assert weblake_site.url in done.stdout
+
+
+def test_the_blocks_of_the_integrations_load() -> None:
     names: dict[str, Any] = {}
-    exec(compile(code, "README.md", "exec"), names)
-    assert (names["receipt"].stored, len(names["frame"])) == (1, 1)
-    assert names["page"].data.markdown
-    install, query = block_with("import duckdb").splitlines()
-    assert install == "pip install duckdb"
-    program = [sys.executable, *shlex.split(query)[1:]]
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
-    assert weblake_site.urls()[0] in done.stdout
-
-
-def test_the_block_of_the_pytest_plugin_passes(
-    weblake_service: WeblakeService, weblake_site: WeblakeSite, weblake_faults: WeblakeFaults, tmp_path: Path
-) -> None:
-    names: dict[str, Any] = {}
-    exec(compile(block_with("def test_the_site_lands"), "README.md", "exec"), names)
-    names["test_the_site_lands"](weblake_service, weblake_site, weblake_faults, tmp_path)
-
-
-def test_the_block_of_language_models_runs(
-    weblake_llm: Any, weblake_site: WeblakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from weblake_service.config import ServiceConfig
-    from weblake_service.server import LocalService
-
-    config = ServiceConfig(**weblake_llm.config())
-    with LocalService(tmp_path / "service.db", allow_private=True, config=config) as service:
-        monkeypatch.setenv("WEBLAKE_BASE_URL", service.url)
-        monkeypatch.setenv("WEBLAKE_API_KEY", service.key)
-        weblake_llm.say({"price": 3})
-        code = block_with('"price"').replace("https://example.com/cake", weblake_site.urls()[0])
-        names: dict[str, Any] = {}
-        exec(compile(code, "README.md", "exec"), names)
-        assert names["page"].data.json == {"price": 3}
-
-
-def test_the_commands_exist() -> None:
-    code = re.findall(
-        r"^(?: {4}|)weblake (\w+)", "\n".join(re.findall(r"^ {4}.*$", TEXT["README.md"], re.MULTILINE)), re.M
-    )
-    code += [
-        word
-        for language, text in BLOCK.findall(TEXT["README.md"])
-        for word in re.findall(r"^weblake (\w+)", text, re.M)
-    ]
-    assert len(set(code)) > 8
-    assert set(code) - set(cli._commands().commands) == set()  # type: ignore[attr-defined]
+    for words in ("from airflow.sdk import DAG", "import dagster as dg"):
+        exec(compile(block_with(words), "README.md", "exec"), names)
+    assert [key.to_user_string() for key in names["defs"].resolve_all_asset_keys()] == ["site"]
 
 
 @pytest.mark.parametrize("name", READMES)
@@ -140,7 +102,7 @@ def test_a_release_links_to_the_documentation_of_its_version(
             assert ("[project.urls]" in (tmp_path / name).read_text("utf-8")) or address is None
         if address is not None:
             assert f"]({address}/blob/v1.2.3/docs/site/tables/overview.md)" in (tmp_path / "README.md").read_text()
-            assert f"({address}/raw/v1.2.3/docs/images/" in (tmp_path / "README.md").read_text("utf-8")
+            assert f"({address}/raw/v1.2.3/docs/site/images/" in (tmp_path / "README.md").read_text("utf-8")
     assert all((tmp_path / name).read_text("utf-8") == TEXT[name] for name in READMES)
     monkeypatch.setenv("GITHUB_SERVER_URL", "https://forge.example.com")
     monkeypatch.setenv("GITHUB_REPOSITORY", "team/lake")

@@ -24,10 +24,21 @@ FAILED, BAD_USAGE = 1, 2
 DAY_S = 24 * 3600.0
 #: Columns of a terminal in which help is a table.
 MIN_TABLE_WIDTH = 80
+#: Printed below the help, and by `weblake` without arguments.
+_FIRST_COMMANDS = """
+Start with one of these:
+
+- `weblake crawl https://example.org/ --limit 20 --to lake` lands a small site, without an account
+
+- `weblake init` makes a project that runs at once
+
+- `weblake doctor` says what is missing on this machine
+"""
 
 app = typer.Typer(
     name="weblake",
     no_args_is_help=True,
+    epilog=_FIRST_COMMANDS,
     pretty_exceptions_enable=False,
     # In a narrow terminal the table of options would cut their names; plain help puts a long name on its own line.
     rich_markup_mode="markdown" if shutil.get_terminal_size().columns >= MIN_TABLE_WIDTH else None,

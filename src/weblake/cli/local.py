@@ -24,7 +24,11 @@ def serve(
     ] = None,
     allow_private: Annotated[
         bool,
-        typer.Option("--allow-private", help="Allow pages and webhook receivers on private and loopback addresses."),
+        typer.Option(
+            "--allow-private",
+            help="Allow pages and webhook receivers on private and loopback addresses. The service inside another "
+            "command always does, for that command alone.",
+        ),
     ] = False,
     keys: Annotated[
         Path | None,

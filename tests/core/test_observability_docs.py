@@ -21,9 +21,10 @@ from weblake.otel import OpenTelemetry
 from weblake_service.page_failure import PageFailure
 
 DOCS = Path(__file__).parents[2] / "docs"
+MONITORING = DOCS.parent / "deploy" / "monitoring"
 TEXT = (DOCS / "observability.md").read_text()
-DASHBOARD = json.loads((DOCS / "observability" / "dashboard.json").read_text())
-ALERTS = yaml.safe_load((DOCS / "observability" / "alerts.yml").read_text())
+DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text())
+ALERTS = yaml.safe_load((MONITORING / "alerts.yml").read_text())
 METRIC = re.compile(r"\bweblake_\w+")
 
 

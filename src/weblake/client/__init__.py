@@ -180,7 +180,7 @@ class Client(_Client[httpx.Client, Transport]):
             redirects do not. docs/site/tasks/network.md has examples, and lists what such a client lacks.
         http_options: Proxy and TLS settings, if `http_client` is not given.
         transport: Replaces the network in tests.
-        observer: Called with each event of requests and loads (docs/observability.md), in the thread in which it
+        observer: Called with each event of requests and loads (`weblake.events`), in the thread in which it
             happens; `weblake.otel.OpenTelemetry()` makes spans and metrics of them.
 
     Raises:

@@ -10,11 +10,10 @@ Nothing leaves the machine. Nothing is replaced by a run that fails.
 from __future__ import annotations
 
 import argparse
+import io
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -25,11 +24,12 @@ from pathlib import Path
 from sqlite3 import Connection
 from urllib.parse import quote
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-for tests in ("labs", "airflow_provider", "dagster_resources"):
-    sys.path.insert(0, str(REPOSITORY / "tests" / tests))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "airflow_provider"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "dagster_resources"))
 
 from airflow_lab import AirflowLab
+from command_in_process import run_command
 from dagster_lab import DagsterLab
 from headless_browser import Browser
 from lake_server import lake_server
@@ -43,14 +43,14 @@ from weblake_service.components import open_store
 from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService
 
-IMAGES = REPOSITORY / "docs" / "site" / "images"
+IMAGES = Path(__file__).resolve().parent / "site" / "images"
 ROOT = "s3://lake/web"
 #: Pages scraped in each month before the running one, over and over.
 USED = (38, 52, 41, 77, 64, 90, 71)
 FIRST = datetime(2026, 4, 1, 12, tzinfo=timezone.utc)
 #: Colours of text, lines and bars that can be read on white and on black.
 COLORS = {"light": ("#1f2937", "#d1d5db", "#2563eb"), "dark": ("#e5e7eb", "#4b5563", "#60a5fa")}
-QUERY = """SELECT status_code AS status, title, length(markdown) AS chars, regexp_replace(url, '^.*?//[^/]+', '') AS path
+QUERY = """SELECT url, left(title, 30) AS title, length(markdown) AS chars
 FROM 'lake/documents/*=*/*.parquet' ORDER BY chars DESC LIMIT 6"""
 
 
@@ -62,12 +62,12 @@ def service(database: Path | None = None) -> Iterator[tuple[LocalService, DemoSi
         yield running, site
 
 
-def weblake(folder: Path, running: LocalService, *arguments: str) -> str:
-    """Return what a command of weblake prints, run in this folder."""
-    env = {**os.environ, "WEBLAKE_BASE_URL": running.url, "WEBLAKE_API_KEY": "test-key", "COLUMNS": "88"}
-    command = [sys.executable, "-m", "weblake", *arguments]
-    done = subprocess.run(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True, timeout=300, check=True)
-    return done.stdout
+def weblake(running: LocalService, *arguments: str) -> str:
+    """Return what a command of weblake prints."""
+    env = {"WEBLAKE_BASE_URL": running.url, "WEBLAKE_API_KEY": "test-key", "COLUMNS": "88"}
+    code, out, error = run_command(arguments, env)
+    assert code == 0, error
+    return out
 
 
 def both(browser: Browser, images: Path, name: str, wait: Callable[[], object] = lambda: None) -> None:
@@ -84,16 +84,18 @@ def result(folder: Path, images: Path) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    shown = Console(record=True, width=92, file=open(os.devnull, "w"))  # noqa: SIM115
+    shown = Console(record=True, width=92, file=io.StringIO())
     with service() as (running, site):
-        printed = weblake(folder, running, "crawl", f"{site.url}/", "--limit", "20", "--to", "lake")
+        printed = weblake(running, "crawl", f"{site.url}/", "--limit", "20", "--to", f"{folder}/lake")
         where = site.url
     shown.print(Text("$ weblake crawl https://example.org/ --limit 20 --to lake", style="bold"))
     kept = [line for line in printed.splitlines() if re.match(r" (stored|failed|complete|credits used) ", line)]
     shown.print(Text("\n".join(kept)))
-    shown.print(Text("\n>>> duckdb.sql(query)", style="bold"))
-    os.chdir(folder)
-    shown.print(Text(str(duckdb.sql(QUERY)).rstrip()))
+    first, second = QUERY.splitlines()
+    shown.print(Text(f'\n>>> duckdb.sql("{first}\n...              {second}")', style="bold"))
+    # The address of the site is the one that the command shows.
+    query = QUERY.replace("url", f"replace(url, '{where}', 'https://example.org') AS url", 1)
+    shown.print(Text(str(duckdb.sql(query.replace("'lake", f"'{folder}/lake"))).rstrip()))
     # The fonts of rich come from another host; the reader's own are as good.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", shown.export_svg(title="A crawl and its rows"), flags=re.DOTALL)
     svg = svg.replace("Fira Code, monospace", "ui-monospace, Menlo, Consolas, monospace")
@@ -138,10 +140,10 @@ def credits_by_month(folder: Path, images: Path) -> None:
 
     with service(used_service(folder)) as (running, site):
         use(running, site)
-        weblake(folder, running, "usage", "credits", "--by-api-key", "--to", "lake")
-    rows = duckdb.sql(f"""SELECT strftime(period_start, '%b'), sum(total_credits)
-        FROM read_parquet('{folder}/lake/usage_periods/report=credits_by_key/**/*.parquet')
-        GROUP BY period_start ORDER BY period_start""").fetchall()
+        weblake(running, "usage", "credits", "--by-api-key", "--to", f"{folder}/lake")
+    reports = duckdb.read_parquet(f"{folder}/lake/usage_periods/report=credits_by_key/**/*.parquet")
+    months = reports.aggregate("period_start, sum(total_credits) AS credits").order("period_start")
+    rows = months.project("strftime(period_start, '%b'), credits").fetchall()
     most = max(credits for _, credits in rows)
     for scheme, (ink, line, bar) in COLORS.items():
         parts = [f'<line x1="30" y1="190" x2="{40 + 70 * len(rows)}" y2="190" stroke="{line}"/>']
@@ -248,11 +250,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             images = Path(temporary) / "images"
             images.mkdir()
             PICTURES[name](Path(temporary), images)
-            os.chdir(REPOSITORY)
             for picture in sorted(images.iterdir()):
                 assert picture.stat().st_size <= 150 << 10, f"{picture.name} has {picture.stat().st_size} bytes"
                 shutil.copy(picture, IMAGES / picture.name)
-                print(f"{IMAGES / picture.name}: {picture.stat().st_size >> 10} KiB")
+                sys.stdout.write(f"{IMAGES / picture.name}: {picture.stat().st_size >> 10} KiB\n")
     return 0
 
 

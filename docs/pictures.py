@@ -232,7 +232,7 @@ def dagster(folder: Path, images: Path) -> None:
         browser.wait_for("Hide navigation")
         browser.click("Hide navigation")
         for scheme in ("light", "dark"):
-            browser.run(f"localStorage.setItem('theme', JSON.stringify('{scheme.title()}'))")
+            browser.run(f"localStorage.setItem('dagster-theme', JSON.stringify('{scheme.title()}'))")
             browser.open(f"{lab.url}/assets/site_pages")
             browser.wait_for("Latest check results", "weblake/load_id")
             browser.screenshot(images / f"dagster-asset-{scheme}.png")

@@ -1,4 +1,4 @@
-"""The table and the chart of a benchmark, as docs/benchmarks.md shows them."""
+"""The table and the chart of a benchmark, as docs/development/benchmarks.md shows them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-#: Between these lines of docs/benchmarks.md the figures are written anew; the words around them are people's.
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "development"
+#: Between these lines of benchmarks.md the figures are written anew; the words around them are people's.
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 COLORS = {"weblake": "#2563eb", "limit": "#9ca3af"}
 
@@ -39,7 +39,7 @@ class Figure:
 
 
 def write_report(figures: list[Figure], tables: list[Any], rounds: int) -> None:
-    """Replaces the figures in docs/benchmarks.md and draws the chart beside it."""
+    """Replaces the figures in docs/development/benchmarks.md and draws the chart beside it."""
     lines = [machine(rounds), ""]
     lines += ["| figure | must | aim | measured | holds |", "|---|---|---|---|---|"]
     for each in figures:

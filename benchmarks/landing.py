@@ -2,7 +2,7 @@
 
     uv run --group bench python benchmarks/landing.py                     all figures, about half an hour
     uv run --group bench python benchmarks/landing.py --only medium       medium large latency tiny small poll waiting
-    uv run --group bench python benchmarks/landing.py --write             also docs/benchmarks.md and its chart
+    uv run --group bench python benchmarks/landing.py --write             also the page benchmarks.md and its chart
 
 Contenders run in fresh processes, in turns (A B C, A B C), and the medians count. Jobs are made from a seed below
 /tmp/weblake-benchmarks (1.3 GB) and served by another process. Times hang on the machine: what counts is the ratios.

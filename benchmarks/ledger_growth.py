@@ -2,7 +2,7 @@
 
     uv run python benchmarks/ledger_growth.py          10, 1,000 and 10,000 loads: five minutes
     uv run python benchmarks/ledger_growth.py --loads 100000   one size
-    uv run python benchmarks/ledger_growth.py --write          all four sizes, and the figures in docs/benchmarks.md
+    uv run python benchmarks/ledger_growth.py --write          all four sizes, and the figures in its page
 
 The landing is one run of a partitioned task of an orchestrator, with its start, against the embedded service; it takes
 the place of an earlier load of the task. A root is made from the files of a real landing, copied under other ids. On

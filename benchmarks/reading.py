@@ -2,7 +2,7 @@
 
     uv run --group bench python benchmarks/reading.py                 both lakes, about half an hour
     uv run --group bench python benchmarks/reading.py --only loads    one of: loads documents
-    uv run --group bench python benchmarks/reading.py --write         also docs/reading-figures.md
+    uv run --group bench python benchmarks/reading.py --write         also docs/development/reading-figures.md
 
 Each reading is a fresh process; its imports are not counted. Readers come in turns (A B C, A B C), and the medians
 count. Lakes are made below /tmp/weblake-benchmarks (made_lakes.py). Times hang on the machine: what counts is the

@@ -1,7 +1,7 @@
 """An hour's worth of jobs, with faults in one of twenty requests: what is left behind, and whether it adds up.
 
     uv run python benchmarks/soak.py --minutes 10
-    uv run python benchmarks/soak.py --minutes 60 --table     the lines of docs/soak.md
+    uv run python benchmarks/soak.py --minutes 60 --table     the lines of docs/development/soak.md
 
 The embedded service, a site and one client are a process each. The client lands batches, crawls, single pages, jobs
 that were started before and are told of by webhooks, and now and then a huge batch; on six threads and an event loop.
@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--loads", type=int, default=LOADS, help="loads of one round")
     parser.add_argument(
-        "--table", action="store_true", help="print the first, middle and last round as in docs/soak.md"
+        "--table", action="store_true", help="print the first, middle and last round as in docs/development/soak.md"
     )
     args = parser.parse_args()
     begun = time.monotonic()

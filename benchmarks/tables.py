@@ -2,7 +2,7 @@
 
     uv run --group bench python benchmarks/tables.py                  1 and 100 loads: two minutes
     uv run --group bench python benchmarks/tables.py --loads 10000    one size
-    uv run --group bench python benchmarks/tables.py --write          1, 100 and 10,000, and docs/benchmarks.md: an hour
+    uv run --group bench python benchmarks/tables.py --write          1, 100 and 10,000, and its page: an hour
 
 Loads of ten documents are made without a service. The first sync commits all of them (a backlog), the second one a
 single load that has landed since. Own write: `write_deltalake(mode="append")` or pyiceberg's `Table.append`, with the
@@ -168,7 +168,7 @@ def lines_of(format: str, storage: str, loads: int, found: dict[str, tuple[float
 
 
 def main() -> None:
-    """Measure and print; with --write, also into docs/benchmarks.md."""
+    """Measure and print; with --write, also into docs/development/benchmarks.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loads", type=int, nargs="*", help="numbers of loads")
     parser.add_argument("--storage", choices=("disk", "s3"), help="only on this storage")

@@ -2,7 +2,7 @@
 
 An event holds ids, names, counts and seconds, or a message of weblake's own: no key, no header, no body, no query, no
 text of a page, of a site or of the service. `load_id` is that of the load in whose run the event happened; None outside
-a load. docs/observability.md lists which log record, span and metric is made of each event.
+a load. docs/site/tasks/monitoring.md lists which log record, span and metric is made of each event.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def _end_fields(event: LoadEnd) -> dict[str, object]:
     return fields
 
 
-#: Each metric: its kind, its unit, and its description. docs/observability.md lists them with their attributes.
+#: Each metric: its kind, its unit, and its description. docs/site/tasks/monitoring.md lists them with their attributes.
 METRICS = {
     "weblake.loads": ("counter", "{load}", "Calls of land, by outcome"),
     "weblake.pages": ("counter", "{page}", "Pages of ended jobs, by outcome"),

@@ -19,7 +19,7 @@ from weblake.testing import WeblakeService
 if TYPE_CHECKING:
     from gated_site import GatedSite
 
-TEXT = (Path(__file__).parents[2] / "docs/observability.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs/site/tasks/monitoring.md").read_text()
 
 
 class Backend:
@@ -106,7 +106,7 @@ def test_the_documented_dag_fails_for_an_old_orphan_only(
         orchestration.start_load(client, orchestration.open_dataset(tmp_path), request)
     (code,) = re.findall(r"^```python\n(from airflow.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
-    exec(compile(code, "docs/observability.md", "exec"), names)
+    exec(compile(code, "docs/site/tasks/monitoring.md", "exec"), names)
     check = names["orphans_of_the_lake"]().get_task("no_old_orphans").python_callable
     check(str(tmp_path))
     monkeypatch.setattr("weblake.loads.orphans.Orphan.age_s", 100_000.0)

@@ -16,7 +16,7 @@ import yaml
 
 pytestmark = pytest.mark.system
 
-FOLDER = Path(__file__).parents[2] / "docs" / "observability"
+FOLDER = Path(__file__).parents[2] / "deploy" / "monitoring"
 RULES = {
     rule["alert"]: rule
     for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]

@@ -158,7 +158,7 @@ def test_h14_a_hanging_name_lookup_ends_at_the_deadline(
 ) -> None:
     """Let lookups of the system's resolver, which has no timeout, hang until the test is over.
 
-    On an event loop only, and `asyncio.run` waits for the lookup: a limit that docs/http_clients.md names.
+    On an event loop only, and `asyncio.run` waits for the lookup: a limit that docs/site/tasks/network.md names.
     """
     over, real = threading.Event(), socket.getaddrinfo
 

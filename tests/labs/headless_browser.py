@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from playwright.sync_api import Error, sync_playwright
 
@@ -84,6 +84,10 @@ class Browser:
         """Set the size of the window."""
         self._height = height
         self._page.set_viewport_size({"width": width, "height": height})
+
+    def use_colors(self, scheme: Literal["light", "dark"]) -> None:
+        """Set the colour scheme that the system prefers."""
+        self._page.emulate_media(color_scheme=scheme)
 
     # User actions
 

@@ -20,7 +20,6 @@ from session_lab import Sessions, wire
 
 from weblake_service.config import ServiceKey
 
-DOCS = Path(__file__).parents[2] / "docs"
 KEYS = [ServiceKey("key-of-a", "of-a", "a"), ServiceKey("key-of-b", "of-b", "b")]
 URL = "http://site.test/page"
 EVIL = "<script>window.struck = 1</script><img src=x onerror='window.struck = 2'>\"'&amp;"

@@ -12,7 +12,7 @@ import weblake
 from weblake.dataset.history import history
 from weblake.dataset.root import open_dataset
 
-#: Growth of memory in bytes that is no leak: bounded lists, a day of activity that gets longer (docs/soak.md). A
+#: Growth of memory in bytes that is no leak: bounded lists, a day of activity that gets longer (see soak.md). A
 #: landing that kept its documents would show as 15 MB for each of them.
 KILOBYTES = 6 * 1024
 #: The allowed difference of open sockets, files and threads: each of the six threads that land may have an idle

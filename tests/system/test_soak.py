@@ -1,7 +1,7 @@
 """Many loads with faults in one of twenty requests: the counts add up, and nothing is left behind.
 
 Three rounds under `system`, sixty under `nightly`. `uv run python benchmarks/soak.py --minutes 10` runs longer; its
-figures are in docs/soak.md.
+figures are in docs/development/soak.md.
 """
 
 from __future__ import annotations

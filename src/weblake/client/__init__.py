@@ -177,10 +177,10 @@ class Client(_Client[httpx.Client, Transport]):
             job that is waited for have a policy of their own.
         http_client: An `httpx.Client` to send with, which the caller configures and closes. Its
             headers, event hooks, proxies and TLS settings apply; its cookies, authentication, base URL, timeouts and
-            redirects do not. docs/http_clients.md has examples and lists the guarantees that such a client lacks.
+            redirects do not. docs/site/tasks/network.md has examples, and lists what such a client lacks.
         http_options: Proxy and TLS settings, if `http_client` is not given.
         transport: Replaces the network in tests.
-        observer: Called with each event of requests and loads (docs/observability.md), in the thread in which it
+        observer: Called with each event of requests and loads (`weblake.events`), in the thread in which it
             happens; `weblake.otel.OpenTelemetry()` makes spans and metrics of them.
 
     Raises:

@@ -1,13 +1,17 @@
-"""Runs the examples of docs/observability.md, and compares its tables, the dashboard and the alerts with the code."""
+"""Runs the examples of tasks/monitoring.md, and compares its tables, the dashboard and the alerts with the code."""
 
 from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import dagster as dg
 import pytest
+import respx
 import yaml
 from observed_lab import SITE, FirstResponseLost, ObservedLab, observed_lab
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -16,14 +20,15 @@ from prometheus_client import generate_latest
 
 from airflow_provider_weblake import observing
 from weblake import Client, events, orchestration, orphans
-from weblake.events import METRICS, Event
+from weblake.events import METRICS
 from weblake.otel import OpenTelemetry
 from weblake_service.page_failure import PageFailure
 
-DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "observability.md").read_text()
-DASHBOARD = json.loads((DOCS / "observability" / "dashboard.json").read_text())
-ALERTS = yaml.safe_load((DOCS / "observability" / "alerts.yml").read_text())
+ROOT = Path(__file__).parents[2]
+MONITORING = ROOT / "deploy" / "monitoring"
+TEXT = (ROOT / "docs/site/tasks/monitoring.md").read_text()
+DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text())
+ALERTS = yaml.safe_load((MONITORING / "alerts.yml").read_text())
 METRIC = re.compile(r"\bweblake_\w+")
 
 
@@ -42,7 +47,7 @@ def table(head: str) -> list[list[str]]:
 def run(code: str) -> dict[str, object]:
     """Run an example and return its variables."""
     names: dict[str, object] = {}
-    exec(compile(code, "docs/observability.md", "exec"), names)
+    exec(compile(code, "docs/site/tasks/monitoring.md", "exec"), names)
     return names
 
 
@@ -61,7 +66,7 @@ def test_the_example_of_logs_writes_a_line_for_the_load(lab: ObservedLab, caplog
     caplog.set_level("DEBUG", "weblake.client")
     (code,) = examples("Logs")
     run(code)
-    shown = [line.strip() for line in TEXT.splitlines() if line.startswith(("    DEBUG:", "    INFO:"))]
+    shown = [line.strip() for line in TEXT.splitlines() if line.startswith(("DEBUG:", "INFO:"))]
     records = {record.levelname: record for record in caplog.records if record.name.startswith("weblake.")}
     for line in shown:
         level, logger, message = line.split(":", 2)
@@ -77,36 +82,21 @@ def test_the_example_of_logs_writes_a_line_for_the_load(lab: ObservedLab, caplog
         assert set(record.__dict__["weblake"]) - {"event"} <= fields[record.__dict__["weblake"]["event"]]
 
 
-def test_the_example_of_an_observer_gets_the_wait(lab: ObservedLab) -> None:
-    (code,) = examples("An observer of your own")
-    assert len(run(code)["waited"]) == 1  # type: ignore[arg-type]
-
-
 def test_the_examples_of_opentelemetry_land_and_list(lab: ObservedLab) -> None:
-    assert run(examples("OpenTelemetry")[0])["receipt"].complete  # type: ignore[attr-defined]
-    assert run(examples("Dashboard and alerts")[0])["old"] == []
+    names = run(examples("OpenTelemetry")[0])
+    assert names["receipt"].complete  # type: ignore[attr-defined]
+    assert names["old"] == []
 
 
-def test_each_example_is_run() -> None:
-    """The last one, a DAG, is run by tests/airflow_provider/test_observing.py."""
-    assert TEXT.count("```python\n") == 1 + 1 + 1 + 2
-
-
-def test_the_page_names_each_event_and_each_metric_and_no_other() -> None:
-    defined = {name for name, value in vars(events).items() if isinstance(value, type) and issubclass(value, Event)}
-    listed = [row[0].strip("`") for row in table("event of `weblake.events` | when")]
-    assert sorted(listed) == sorted(defined - {"Event", "LoadEnd"})
+def test_the_page_names_each_metric_and_no_other() -> None:
     metrics = {row[0].strip("`"): row[1] for row in table("metric | kind | unit | attributes | in Prometheus")}
     assert metrics == {name: kind for name, (kind, _, _) in METRICS.items()}
 
 
 def test_the_page_names_each_of_airflows_metrics() -> None:
     sent = {re.sub(r"\{\w+\}", "<>", observing.NAMES.get(name, name)) for name in METRICS}
-    listed = {
-        re.sub(r"<\w+>", "<>", name)
-        for row in table("metric | kind")
-        for name in re.findall(r"`(weblake\.[^`]+)`", row[0])
-    }
+    paragraph = TEXT.split("\n## Airflow and Dagster\n", 1)[1].split("\n\n", 2)[1]
+    listed = {re.sub(r"<\w+>", "<>", name) for name in re.findall(r"`(weblake\.[^`]+)`", paragraph)}
     assert sent == listed
 
 
@@ -153,12 +143,30 @@ def test_the_dashboard_and_the_alerts_query_only_what_is_emitted(lab: ObservedLa
 
 
 def test_the_alerts_of_the_page_are_those_of_the_rules() -> None:
-    rules = [rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]]
-    assert [row[0].strip("`") for row in table("alert | condition | needs")] == rules
+    rules = {rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]}
+    assert {row[0].strip("`") for row in table("alert | condition | needs")} == rules
 
 
-def test_the_links_and_loggers_of_the_page_exist() -> None:
-    for link in re.findall(r"\]\(([^)]+)\)", TEXT):
-        assert (DOCS / link).exists(), link
+def test_the_loggers_of_the_page_exist() -> None:
     loggers = {row[0].strip("`") for row in table("logger | level | records")}
     assert {events._CLIENT_LOG.name, events._LANDING_LOG.name} <= loggers
+
+
+@pytest.mark.parametrize("orchestrator", ["airflow.sdk", "dagster"])
+def test_a_failed_task_tells_slack(orchestrator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = [
+        block for block in re.findall(r"^    ```python\n(.*?)^    ```", TEXT, re.M | re.S) if orchestrator in block
+    ]
+    names = run(textwrap.dedent(code))
+    monkeypatch.setenv("SLACK_WEBHOOK_URL", "https://hooks.test/secret")
+    if orchestrator == "dagster":
+        context = dg.build_hook_context(op=dg.OpDefinition(lambda _: None, "docs"), op_exception=ValueError("a reason"))
+        monkeypatch.setattr(type(context), "job_name", "docs_job")
+    else:
+        task = SimpleNamespace(dag_id="site", task_id="crawl")
+        context = {"task_instance": task, "exception": ValueError("a reason")}
+    with respx.mock:
+        sent = respx.post("https://hooks.test/secret").respond(text="ok")
+        tell = names["tell_slack"]
+        (tell.decorated_fn if orchestrator == "dagster" else tell)(context)  # type: ignore[attr-defined, operator]
+    assert "a reason" in json.loads(sent.calls.last.request.content)["text"]

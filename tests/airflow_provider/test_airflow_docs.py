@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +20,8 @@ TEXT = "".join(path.read_text() for path in [TUTORIAL, *sorted((SITE / "airflow"
 BLOCK = re.compile(r"^```(sh|text|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: What differs from run to run: ids, dates and blanks.
 VARIES = re.compile(r"\b[0-9a-f]{16}\b|\d{4}-\d\d(-\d\d( \d\d:\d\d)?)?|[\s─]+")
+#: Ends the jobs of a shell, which have a process group each because of `bash -m`, as in a terminal.
+END = "trap 'for job in $(jobs -p); do kill -INT -- -$job; done' EXIT\ntrap exit TERM\n"
 
 
 def test_the_python_blocks_are_dags_that_parse(tmp_path: Path, airflow_db: None) -> None:
@@ -42,33 +42,33 @@ def test_the_python_blocks_are_dags_that_parse(tmp_path: Path, airflow_db: None)
 def test_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
     """In an empty folder, with other ports, because those of the page may be in use."""
     page = TUTORIAL.read_text()
-    for port in ("8900", "8765"):
-        page = page.replace(port, str(free_port()))
-    env = clean_environment() | {"COLUMNS": "200", "AIRFLOW__API__PORT": str(free_port())}
+    ports = {port: str(free_port()) for port in ("8900", "8765", "8080")}
+    for port, free in ports.items():
+        page = page.replace(f":{port}", f":{free}").replace(f" {port} -", f" {free} -")
+    env = clean_environment() | {"COLUMNS": "200", "AIRFLOW__API__PORT": ports["8080"]}
     env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
-    env["AIRFLOW__API__BASE_URL"] = f"http://localhost:{env['AIRFLOW__API__PORT']}"
+    env["AIRFLOW__API__BASE_URL"] = f"http://localhost:{ports['8080']}"
     env["AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT"] = str(free_port())
     env["AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT"] = str(free_port())
     shell = [code for language, code in BLOCK.findall(page) if language == "sh"]
     install, *commands = shell
     assert "uv pip install" in install, "it is installed here"
     process = subprocess.Popen(
-        ["bash", "-ec", "printf '\\f'\n".join(commands)],
+        ["bash", "-mec", END + "printf '\\f'\n".join(commands)],
         cwd=tmp_path,
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,
     )
     try:
         output = process.communicate(timeout=400)[0]
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
+            process.terminate()
     logs = "".join(path.read_text(errors="replace")[-3000:] for path in tmp_path.glob("*.log"))
     assert process.returncode == 0, output + logs
-    printed = [VARIES.sub(" ", each).strip() for each in output.split("\f")]
+    printed = [VARIES.sub(" ", each).strip() for each in output.split("\f")[:-1]]
     expected = [VARIES.sub(" ", code).strip() for language, code in BLOCK.findall(page) if language == "text"]
     told = [each for each in printed if each]
     assert len(told) == len(expected) == 5, output

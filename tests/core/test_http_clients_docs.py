@@ -162,6 +162,6 @@ def test_the_extras_and_links_of_the_page_exist() -> None:
         assert re.search(rf"^{extra} = \[", declared, re.MULTILINE), extra
     for link in re.findall(r"\]\(([^)]+)\)", TEXT):
         assert (ROOT / "docs" / link).exists(), link
-    for page in ("README.md", "docs/dagster.md"):
+    for page in ("README.md", "docs/airflow.md", "docs/dagster.md"):
         assert "http_clients.md)" in (ROOT / page).read_text(), page
     assert "HttpOptions" in weblake.__all__

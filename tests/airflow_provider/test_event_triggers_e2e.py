@@ -26,7 +26,7 @@ from weblake_service.server import LocalService
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
-DOCS = HERE.parents[1] / "docs"
+PAGE = HERE.parents[1] / "docs" / "site" / "airflow" / "assets-and-webhooks.md"
 #: The asset of the DAG that lands.
 BATCHES = "x-weblake://jobs/weblake_default/batch_scrape"
 
@@ -75,8 +75,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     home = tmp_path_factory.mktemp("events")
     dags = home / "dags"
     shutil.copytree(HERE / "dags_events", dags, ignore=shutil.ignore_patterns("__pycache__"))
-    howto = (DOCS / "webhooks-to-assets.md").read_text()
-    (dags / "land_announced_jobs.py").write_text(howto.split("```python\n")[1].split("```")[0])
+    howto = PAGE.read_text()
+    (dags / "land_announced_jobs.py").write_text(howto.split("```python\n")[2].split("```")[0])
     secret = secrets.token_hex(16)
     with LocalService(config=ServiceConfig(webhook_secret=secret)) as service:
         connection = {"conn_type": "weblake", "host": service.url, "password": service.key}

@@ -1,4 +1,4 @@
-"""Tests of docs/webhook_receiver.py without Airflow; test_event_triggers_e2e.py has the one with a real API server."""
+"""Tests of docs/site/airflow/webhook_receiver.py; test_event_triggers_e2e.py has the one with a real API server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weblake import Client, webhooks
 from weblake_service.config import ServiceConfig
 from weblake_service.server import LocalService
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "site" / "airflow"
 JOB = "0f6f1c1e-0000-4000-8000-000000000001"
 COMPLETED = {"success": True, "type": "batch_scrape.completed", "id": JOB, "data": []}
 

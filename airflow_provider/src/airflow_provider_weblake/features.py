@@ -1,7 +1,7 @@
 """What Airflow has depends on its release, 3.0 to 3.3: this module imports it, or defines what stands in for it.
 
 Each feature is detected by its presence. No other module of the provider asks which release it runs on. The table in
-`docs/airflow.md` lists the features by release.
+`docs/site/airflow/deploy.md` lists the features by release.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Airflow assets for the ends of jobs, with the URI `x-weblake://jobs/<conn_id>/<kind>`.
 
 A watcher or a receiver of webhooks makes the events of these assets. A DAG that is scheduled on such an asset reads or
-lands the job; docs/webhooks-to-assets.md shows one.
+lands the job; docs/site/airflow/assets-and-webhooks.md shows one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes an asset event in Airflow or Dagster of each signed webhook of a completed job. See webhooks-to-assets.md.
+"""Makes an asset event in Airflow or Dagster of each signed webhook of a completed job. See assets-and-webhooks.md.
 
 python webhook_receiver.py airflow https://airflow.example.com 8088
 python webhook_receiver.py dagster https://dagster.example.com 8088

@@ -39,6 +39,7 @@ def test_the_python_blocks_are_dags_that_parse(tmp_path: Path, airflow_db: None)
     assert sorted(bag.dags) == sorted(name or decorated for name, decorated in named)
 
 
+@pytest.mark.timeout(600)
 def test_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
     """In an empty folder, with other ports, because those of the page may be in use."""
     page = TUTORIAL.read_text()
@@ -62,7 +63,7 @@ def test_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
         text=True,
     )
     try:
-        output = process.communicate(timeout=400)[0]
+        output = process.communicate(timeout=500)[0]
     finally:
         if process.poll() is None:
             process.terminate()

@@ -18,8 +18,8 @@ SITE = ROOT / "docs" / "site"
 TUTORIAL = SITE / "tutorials" / "airflow.md"
 TEXT = "".join(path.read_text() for path in [TUTORIAL, *sorted((SITE / "airflow").glob("*.md"))])
 BLOCK = re.compile(r"^```(sh|text|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: What differs from run to run: ids, dates and blanks.
-VARIES = re.compile(r"\b[0-9a-f]{16}\b|\d{4}-\d\d(-\d\d( \d\d:\d\d)?)?|[\s─]+")
+#: What differs from run to run: ids, dates, blanks and the length of bars.
+VARIES = re.compile(r"\b[0-9a-f]{16}\b|\d{4}-\d\d(-\d\d( \d\d:\d\d)?)?|[\s─█]+")
 #: Ends the jobs of a shell, which have a process group each because of `bash -m`, as in a terminal.
 END = "trap 'for job in $(jobs -p); do kill -INT -- -$job; done' EXIT\ntrap exit TERM\n"
 

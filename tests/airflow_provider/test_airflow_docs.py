@@ -20,8 +20,8 @@ TEXT = "".join(path.read_text() for path in [TUTORIAL, *sorted((SITE / "airflow"
 BLOCK = re.compile(r"^```(sh|text|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: What differs from run to run: ids, dates, blanks and the length of bars.
 VARIES = re.compile(r"\b[0-9a-f]{16}\b|\d{4}-\d\d(-\d\d( \d\d:\d\d)?)?|[\s─█]+")
-#: Ends the jobs of a shell, which have a process group each because of `bash -m`, as in a terminal.
-END = "trap 'for job in $(jobs -p); do kill -INT -- -$job; done' EXIT\ntrap exit TERM\n"
+#: Ends the jobs of a shell, which have a process group each because of `set -m`, as in a terminal.
+END = "set -m\ntrap 'for job in $(jobs -p); do kill -INT -- -$job 2> /dev/null || :; done' EXIT\ntrap exit TERM\n"
 
 
 def test_the_python_blocks_are_dags_that_parse(tmp_path: Path, airflow_db: None) -> None:
@@ -55,7 +55,7 @@ def test_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
     install, *commands = shell
     assert "uv pip install" in install, "it is installed here"
     process = subprocess.Popen(
-        ["bash", "-mec", END + "printf '\\f'\n".join(commands)],
+        ["bash", "-ec", END + "printf '\\f'\n".join(commands)],
         cwd=tmp_path,
         env=env,
         stdout=subprocess.PIPE,

@@ -62,12 +62,10 @@ def test_the_registry_entry_point_loads() -> None:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("readme", ["README.md", "dagster_resources/README.md"])
-def test_the_examples_of_the_readmes_load(readme: str) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / readme).read_text(), re.DOTALL)
-    (code,) = [block for block in blocks if "dagster_weblake" in block]
+def test_the_example_of_the_readme_loads() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "dagster_resources/README.md").read_text(), re.DOTALL)
     names: dict[str, object] = {}
-    exec(compile(code, readme, "exec"), names)
+    exec(compile(code, "README.md", "exec"), names)
     defs = names["defs"]
     assert isinstance(defs, dg.Definitions)
     dg.Definitions.validate_loadable(defs)

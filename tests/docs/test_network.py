@@ -98,7 +98,7 @@ def test_the_command_line_takes_proxy_and_authorities_from_the_environment(
 
 def test_mutual_tls(authority: Authority, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate, key = authority.certificate("client")
-    (code,) = examples("Mutual TLS and a CA bundle")
+    (code,) = examples("Mutual TLS and your own CA")
     for shown, real in (("company-ca.pem", authority.bundle), ("client.pem", certificate), ("client.key", key)):
         assert f'"/etc/ssl/{shown}"' in code
         code = code.replace(f"/etc/ssl/{shown}", str(real))

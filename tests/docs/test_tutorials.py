@@ -26,9 +26,7 @@ pytestmark = pytest.mark.system
 TUTORIALS = Path(__file__).parents[2] / "docs" / "site" / "tutorials"
 BLOCK = re.compile(r'^```(\w+)(?: title="(.+?)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: What differs from run to run.
-VARIES = re.compile(
-    r"[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{16}\b|\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d)?|[\d,]+ bytes|─+"
-)
+VARIES = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{16}\b|\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d)?|[\d,]+ bytes|─+")
 
 
 def program(page: str) -> str:

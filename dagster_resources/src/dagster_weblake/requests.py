@@ -58,7 +58,7 @@ class LandingRequest:
         fail_ratio: The share that may have failed before the load is refused; default 1, so that failed pages are rows
             of `page_errors` and no failure.
         max_credits: Refuses to start what would cost more, lowers the limit of a crawl, and cancels a job that passes
-            it.
+            it. Default: no limit.
         deadline: How long the job may take from its start, retries included; then it is cancelled and what it had
             scraped is kept as a refused load. Default 24 hours.
         poll_interval: Seconds between status polls at most; they begin sooner. Default 10.

@@ -66,7 +66,7 @@ class LandingOperator(DatasetOperator):
     :param fail_ratio: The share that may have failed before the load is refused; default 1, so that failed pages are
         rows of `page_errors` and no failure.
     :param max_credits: Refuses to start what would cost more, lowers the limit of a crawl, and cancels a job that
-        passes it (templated).
+        passes it (templated). Default: no limit.
     :param report_changes: Adds to the receipt how many pages are `new`, `changed` and `gone` since the landing before.
         The small columns of all documents of the dataset are read. Default False.
     :param asset_partitions: Puts the load's partition values on the events of outlet assets. Airflow then starts only

@@ -77,7 +77,7 @@ class JobComponent(LandingComponent, ABC):
     missing_ratio: Annotated[float, doc("The share of submitted URLs that may be missing.", 0.05)] = 0.0
     fail_ratio: Annotated[float, doc("The share of pages that may fail before the load is refused.", 0.2)] = 1.0
     max_credits: Annotated[
-        float | None, doc("Refuses to start a job that would cost more, and cancels a job that exceeds it.", 500)
+        float | None, doc("Refuses a job that would cost more; cancels one that exceeds it. Default: no limit.", 500)
     ] = None
     deadline: ResolvedDeadline = timedelta(hours=24)
     poll_interval: Annotated[float, doc("The maximum interval between status polls, in seconds.", 10)] = 10.0

@@ -49,7 +49,7 @@ def masked(text: str) -> str:
 @pytest.mark.parametrize(("name", "columns"), [("folder", 200), ("table", 200), ("testing", 80), ("dagster", 100)])
 def test_a_tutorial_prints_what_it_says(tmp_path: Path, name: str, columns: int) -> None:
     page = (TUTORIALS / f"{name}.md").read_text().replace("/home/me/first-asset", str(tmp_path))
-    for port in ("8765", "8900"):
+    for port in ("8765", "8766", "8900"):
         page = page.replace(port, str(free_port()))
     port = free_port()  # of a server that ends when it has answered, in place of a person who ends it
     serve = f"dg dev --port {port} > dev.log 2>&1 &\nDEV=$!"

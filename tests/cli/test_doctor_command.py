@@ -84,10 +84,10 @@ def test_a_clock_that_differs_is_a_problem(late: LoopbackServer) -> None:
     assert KEY not in printed
 
 
-def test_another_server_is_noted() -> None:
+def test_another_server_is_a_problem() -> None:
     with LoopbackServer(lambda request: LoopbackResponse(404, b"<html>", {"content-type": "text/html"})) as server:
         _, checks, _ = examine(server.url)
-    assert checks["service"][0] == "note"
+    assert checks["service"][0] == "problem"
     assert "Check that the base URL" in checks["service"][1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -22,6 +23,8 @@ from weblake.orchestration import open_dataset, refuse_memory
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 #: Seconds between this machine's clock and the service's that are no problem.
 MAX_CLOCK_DIFFERENCE_S = 30.0
+#: Seconds in which the service has to answer.
+TIMEOUT_S = 10.0
 #: The orchestrators, and the package that integrates each.
 INTEGRATIONS = {"apache-airflow": "airflow-provider-weblake", "dagster": "dagster-weblake"}
 _SYSTEMS = ("Linux", "Darwin")
@@ -182,14 +185,14 @@ def _service(client: Client, settings: credentials.Settings | None) -> Iterator[
     """Yield whether the service answers, accepts the key, and has the same time; the request costs nothing."""
     from weblake.loads.starts import check_service
 
-    answered = client.run(check_service(client.retry))
+    answered = client.run(check_service(client.retry, until=time.monotonic() + TIMEOUT_S))
     text = "the embedded service answers" if settings is None else f"{settings.base_url} answers and accepts the key"
     ahead_s = answered.clock_ahead_s
     if ahead_s is None:
         yield Finding(
             "service",
-            NOTE,
-            "the service answers, and has no activity list: a start whose answer is lost needs a person.",
+            PROBLEM,
+            "it answers, and has no activity list: it is another service, or one that cannot find lost starts.",
             "Check that the base URL is the one that the service's documentation names.",
         )
         return

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 import uuid
@@ -53,6 +56,21 @@ with suppress(ModuleNotFoundError):
     settings.register_profile("nightly", deadline=None)
     settings.load_profile("weblake")
 
+
+_AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="weblake-airflow-home-"))
+atexit.register(shutil.rmtree, _AIRFLOW_HOME, ignore_errors=True)
+# Here, because Airflow reads them when it is imported, and tests outside of tests/airflow_provider import it, too.
+os.environ |= {
+    "AIRFLOW_HOME": str(_AIRFLOW_HOME),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__DAGS_FOLDER": str(_AIRFLOW_HOME / "dags"),
+    "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{_AIRFLOW_HOME}/airflow.db?timeout=240",
+    "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+    "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    "AIRFLOW__OPENLINEAGE__DISABLED": "True",
+    "_AIRFLOW_PROCESS_CONTEXT": "client",
+}
 
 #: A file system in memory, on Linux.
 _MEMORY = Path("/dev/shm")

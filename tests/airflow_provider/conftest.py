@@ -1,14 +1,12 @@
-"""Fixtures that set a separate Airflow home before Airflow is imported, and initialise it once per test process."""
+"""Fixtures of a metadata database, which is initialised once per test process, and of DAGs that run in it."""
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import runpy
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,19 +26,7 @@ from airflow_home import AIRFLOW_PATCHES, template_database
 
 runpy.run_path(str(AIRFLOW_PATCHES / "sitecustomize.py"))  # before `dag.test()` builds the API in this process
 
-_HOME = Path(tempfile.mkdtemp(prefix="weblake-airflow-home-"))
-atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
-os.environ |= {
-    "AIRFLOW_HOME": str(_HOME),
-    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-    "AIRFLOW__CORE__DAGS_FOLDER": str(_HOME / "dags"),
-    "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
-    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{_HOME}/airflow.db?timeout=240",
-    "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
-    "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-    "AIRFLOW__OPENLINEAGE__DISABLED": "True",
-    "_AIRFLOW_PROCESS_CONTEXT": "client",
-}
+_HOME = Path(os.environ["AIRFLOW_HOME"])  # tests/conftest.py
 
 
 @pytest.fixture(scope="session")

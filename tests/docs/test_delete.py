@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
+import pyiceberg.catalog
 import pytest
 from command_in_process import run_command
+from pyiceberg.utils.config import Config
 
 import weblake
 from weblake.api.page_keys import page_key
@@ -106,6 +108,7 @@ def test_a_page_is_deleted_from_an_iceberg_table(
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/warehouse")
+    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())  # it has read the environment at its import
     command("table", "add", "lake", "iceberg", "--catalog", "lake", "--identifier", "web.documents")
     command("table", "sync", "lake")
     run(A_PAGE, lake)

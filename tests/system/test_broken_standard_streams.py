@@ -84,7 +84,8 @@ def test_deeply_nested_options_and_fault_files_are_refused(
 ) -> None:
     deep = "[" * 100_000
     code, said = run_here("scrape", "http://a.test/", "-o", f"formats={deep}")
-    assert (code, said) == (2, "weblake: formats is nested too deeply to be read. Nest it less.")
+    assert code == 2
+    assert said.startswith("weblake: formats is nested too deeply to be read. Nest it less. See errors#")
     (tmp_path / "deep.json").write_text(deep)
     code, said = run("weblake serve --faults deep.json --port 0", tmp_path)
     assert (code, "The fault rules in deep.json cannot be used" in said) == (2, True)

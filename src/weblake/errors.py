@@ -178,8 +178,10 @@ class WeblakeError(Exception):
     def __str__(self) -> str:
         """Return the message, what to do next, and which section of the documentation describes the error."""
         known = next(each for each in type(self).__mro__ if each.__module__ == __name__)
-        text = f"{self}" if known is WeblakeError or f"{self}".endswith((".", "?")) else f"{self}."
-        return text if known is WeblakeError else f"{text} {_section(known.__name__)}"
+        text = f"{self}"
+        if known is WeblakeError:
+            return text
+        return f"{text}{'' if text.endswith(('.', '?')) else '.'} {_section(known.__name__)}"
 
     def __format__(self, spec: str) -> str:
         """Return the message and what to do next: within another message, which names its own section."""

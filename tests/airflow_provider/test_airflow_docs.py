@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from airflow_home import clean_environment
 from lab_resources import free_port
+from page_blocks import codes, follow
 
 pytestmark = pytest.mark.system
 
@@ -17,18 +17,12 @@ ROOT = Path(__file__).parents[2]
 SITE = ROOT / "docs" / "site"
 TUTORIAL = SITE / "tutorials" / "airflow.md"
 TEXT = "".join(path.read_text() for path in [TUTORIAL, *sorted((SITE / "airflow").glob("*.md"))])
-BLOCK = re.compile(r"^```(sh|text|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: What differs from run to run: ids, dates, blanks and the length of bars.
-VARIES = re.compile(r"\b[0-9a-f]{16}\b|\d{4}-\d\d(-\d\d( \d\d:\d\d)?)?|[\s─█]+")
-#: Ends the jobs of a shell, which have a process group each because of `set -m`, as in a terminal.
-END = "set -m\ntrap 'for job in $(jobs -p); do kill -INT -- -$job 2> /dev/null || :; done' EXIT\ntrap exit TERM\n"
 
 
 def test_the_python_blocks_are_dags_that_parse(tmp_path: Path, airflow_db: None) -> None:
     from airflow.dag_processing.dagbag import DagBag
 
-    blocks = [code for language, code in BLOCK.findall(TEXT) if language == "python" and "Client()" not in code]
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(block for block in codes(TEXT, "python") if "Client()" not in block):
         (tmp_path / f"airflow_dag_{number}.py").write_text(block)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WEBLAKE_ROOT", "s3://aws_default@lake/web")
@@ -51,30 +45,8 @@ def test_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
     env["AIRFLOW__API__BASE_URL"] = f"http://localhost:{ports['8080']}"
     env["AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT"] = str(free_port())
     env["AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT"] = str(free_port())
-    shell = [code for language, code in BLOCK.findall(page) if language == "sh"]
-    install, *commands = shell
-    assert "uv pip install" in install, "it is installed here"
-    process = subprocess.Popen(
-        ["bash", "-ec", END + "printf '\\f'\n".join(commands)],
-        cwd=tmp_path,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        output = process.communicate(timeout=500)[0]
-    finally:
-        if process.poll() is None:
-            process.terminate()
-    logs = "".join(path.read_text(errors="replace")[-3000:] for path in tmp_path.glob("*.log"))
-    assert process.returncode == 0, output + logs
-    printed = [VARIES.sub(" ", each).strip() for each in output.split("\f")[:-1]]
-    expected = [VARIES.sub(" ", code).strip() for language, code in BLOCK.findall(page) if language == "text"]
-    told = [each for each in printed if each]
-    assert len(told) == len(expected) == 5, output
-    for each, pattern in zip(told, expected, strict=True):
-        assert re.fullmatch(re.escape(pattern).replace("…", ".*"), each, re.DOTALL), (each, pattern)
+    assert len(codes(page, "text")) == 5
+    follow(page, tmp_path, env, timeout_s=500)
 
 
 def test_the_names_in_the_text_exist() -> None:

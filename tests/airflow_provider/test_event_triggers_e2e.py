@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from airflow_lab import AirflowLab
 from gated_site import GatedSite
+from page_blocks import codes
 from test_webhook_receiver import receiver
 
 import weblake
@@ -75,8 +76,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     home = tmp_path_factory.mktemp("events")
     dags = home / "dags"
     shutil.copytree(HERE / "dags_events", dags, ignore=shutil.ignore_patterns("__pycache__"))
-    howto = PAGE.read_text()
-    (dags / "land_announced_jobs.py").write_text(howto.split("```python\n")[2].split("```")[0])
+    (dags / "land_announced_jobs.py").write_text(codes(PAGE.read_text(), "python")[1])
     secret = secrets.token_hex(16)
     with LocalService(config=ServiceConfig(webhook_secret=secret)) as service:
         connection = {"conn_type": "weblake", "host": service.url, "password": service.key}

@@ -10,6 +10,7 @@ import pytest
 from airflow.sdk.observability import stats
 from dag_runs import Run, run_one, task_logs
 from observed_lab import ExportedTelemetry
+from page_blocks import codes
 
 import weblake
 from airflow_provider_weblake import observing
@@ -104,7 +105,7 @@ def test_the_documented_dag_fails_for_an_old_orphan_only(
     request = orchestration.batch_request(site.pages(1), orchestration.Naming())
     with weblake_connection.client() as client:
         orchestration.start_load(client, orchestration.open_dataset(tmp_path), request)
-    (code,) = re.findall(r"^```python\n(from airflow.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    (code,) = [code for code in codes(TEXT, "python") if "no_old_orphans" in code]
     names: dict[str, Any] = {}
     exec(compile(code, "docs/site/tasks/monitoring.md", "exec"), names)
     check = names["orphans_of_the_lake"]().get_task("no_old_orphans").python_callable

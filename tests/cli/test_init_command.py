@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from command_in_process import run_command
+from page_blocks import files
 
 TESTS = Path(__file__).parents[1]
 PATCHES = TESTS / "airflow_provider" / "airflow_patches"
 #: The test of a DAG that the page about tests shows for the project of `weblake init airflow`.
 PAGE = TESTS.parent / "docs" / "site" / "tasks" / "testing.md"
-DOCUMENTED = re.compile(r'^```python title="test_web_pages.py"\n(.*?)^```', re.MULTILINE | re.DOTALL)
 #: Files that show what a project of each kind is, beside those that all kinds have.
 FILES = {
     "plain": {"pages.py", "test_pages.py"},
@@ -63,7 +63,7 @@ def test_a_new_project_passes_its_own_test_and_its_commands_run(tmp_path: Path, 
             environment = {name: value.replace("$PWD", str(tmp_path / "new")) for name, value in environment.items()}
         (tmp_path / "new").mkdir(exist_ok=True)
         if kind == "airflow" and command == "pytest -q":
-            (tmp_path / "new" / "test_documented.py").write_text(DOCUMENTED.findall(PAGE.read_text())[0])
+            (tmp_path / "new" / "test_documented.py").write_text(files(PAGE.read_text())["test_web_pages.py"])
         done = subprocess.run(
             command.split(), cwd=tmp_path / "new", env=environment, capture_output=True, text=True, timeout=280
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from page_blocks import codes
 from remedy_templates import TEMPLATES, Template, names_command_line_term
 
 import dagster_weblake
@@ -63,7 +63,7 @@ def test_the_registry_entry_point_loads() -> None:
 
 @pytest.mark.smoke
 def test_the_example_of_the_readme_loads() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "dagster_resources/README.md").read_text(), re.DOTALL)
+    (code,) = codes((ROOT / "dagster_resources/README.md").read_text(), "python")
     names: dict[str, object] = {}
     exec(compile(code, "README.md", "exec"), names)
     defs = names["defs"]

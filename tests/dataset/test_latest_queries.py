@@ -17,6 +17,7 @@ import pytest
 from catalogue import REPOSITORY
 from deltalake import DeltaTable, QueryBuilder
 from own_environment import environment
+from page_blocks import files
 from pyiceberg.catalog import load_catalog
 from versions_lab import BEGAN, land, page
 
@@ -28,7 +29,7 @@ DOCS = (REPOSITORY / "docs/site/tasks/newest-version.md").read_text()
 ENGINES = (REPOSITORY / "docs/site/tables/query.md").read_text()
 QUERY = re.findall(r"CREATE VIEW latest AS\n(.+?)```", DOCS, re.DOTALL)[0]
 GLOB = re.findall(r"FROM (read_parquet\(.+?\))\s+WHERE", ENGINES, re.DOTALL)[0]
-(FRAME,) = re.findall(r"```python title=\"latest_polars.py\"\n(.+?)```", DOCS, re.DOTALL)
+FRAME = files(DOCS)["latest_polars.py"]
 (SCAN,) = re.findall(r"^documents = (.+)$", FRAME, re.MULTILINE)
 
 

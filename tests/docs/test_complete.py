@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from command_in_process import run_command
+from page_blocks import codes
 
 import weblake
 
@@ -21,7 +21,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "site" / "explanation" / "complete.
 def test_the_command_line_says_that_a_crawl_stopped_at_its_limit(
     limit: int, lines: bool, weblake_service: WeblakeService, weblake_site: WeblakeSite, tmp_path: Path
 ) -> None:
-    shown = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)[0].split()
+    shown = codes(PAGE, "text")[0].split()
     command = ["crawl", weblake_site.url, "--limit", str(limit), "--to", str(tmp_path)]
     code, out, err = run_command(command, weblake_service.environment())
     assert code == 0, err

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 from command_in_process import run_command
+from page_blocks import codes
 
 from weblake.loads import load_request
 
@@ -20,7 +21,7 @@ TEXT = (Path(__file__).parents[2] / "docs/site/tasks/costs.md").read_text()
 
 def block(language: str, start: str) -> str:
     """Return the block of this language whose text contains `start`."""
-    (found,) = [code for code in re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL) if start in code]
+    (found,) = [code for code in codes(TEXT, language) if start in code]
     return str(found)
 
 

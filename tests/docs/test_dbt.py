@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from own_environment import environment
+from page_blocks import files
 from versions_lab import BEGAN, land, page
 
 from weblake import tables
 from weblake.dataset.root import open_dataset
 
 PAGE = (Path(__file__).parents[2] / "docs/site/tasks/dbt.md").read_text()
-FILES = dict(re.findall(r'^```\w+ title="([\w./]+)"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL))
+FILES = files(PAGE)
 #: dbt-core 1.12 has a part in Rust, of which there are no wheels for each system.
 PACKAGES = ["dbt-duckdb==1.11.1", "dbt-core==1.11.16", "duckdb==1.5.5", "duckdb-extension-delta==1.5.5", "pytz"]
 DONE = "Done. PASS=4 WARN=0 ERROR=0 SKIP=0 NO-OP=0 TOTAL=4"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +10,7 @@ import pyarrow.parquet as pq
 import pyiceberg.catalog
 import pytest
 from command_in_process import run_command
+from page_blocks import codes
 from pyiceberg.utils.config import Config
 
 import weblake
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from weblake.testing import WeblakeService, WeblakeSite
 
 TEXT = (Path(__file__).parents[2] / "docs" / "site" / "tasks" / "delete.md").read_text()
-BLOCKS = [textwrap.dedent(code) for code in re.findall(r"^ *```python\n(.*?)^ *```$", TEXT, re.MULTILINE | re.DOTALL)]
-A_PAGE, A_LOAD, DELTA, ICEBERG, CHECK = BLOCKS
+A_PAGE, A_LOAD, DELTA, ICEBERG, CHECK = codes(TEXT, "python")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from command_in_process import run_command
+from page_blocks import codes
 
 import weblake
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from weblake.testing import WeblakeService, WeblakeSite
 
 TEXT = (Path(__file__).parents[2] / "docs/site/tasks/failed-pages.md").read_text()
-LIST, BY_REASON, AGAIN, STRICT, SHORT = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+LIST, BY_REASON, AGAIN, STRICT, SHORT = codes(TEXT, "python")
 
 
 @pytest.fixture

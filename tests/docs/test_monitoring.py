@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ import yaml
 from observed_lab import SITE, FirstResponseLost, ObservedLab, observed_lab
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
+from page_blocks import codes, section
 from prometheus_client import generate_latest
 
 from airflow_provider_weblake import observing
@@ -34,8 +34,7 @@ METRIC = re.compile(r"\bweblake_\w+")
 
 def examples(title: str) -> list[str]:
     """Return the Python blocks of a section."""
-    section = TEXT.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
-    return re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    return codes(section(TEXT, title), "python")
 
 
 def table(head: str) -> list[list[str]]:
@@ -154,10 +153,8 @@ def test_the_loggers_of_the_page_exist() -> None:
 
 @pytest.mark.parametrize("orchestrator", ["airflow.sdk", "dagster"])
 def test_a_failed_task_tells_slack(orchestrator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = [
-        block for block in re.findall(r"^    ```python\n(.*?)^    ```", TEXT, re.M | re.S) if orchestrator in block
-    ]
-    names = run(textwrap.dedent(code))
+    (code,) = [code for code in codes(TEXT, "python") if orchestrator in code and "tell_slack" in code]
+    names = run(code)
     monkeypatch.setenv("SLACK_WEBHOOK_URL", "https://hooks.test/secret")
     if orchestrator == "dagster":
         context = dg.build_hook_context(op=dg.OpDefinition(lambda _: None, "docs"), op_exception=ValueError("a reason"))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from page_blocks import codes, section
 from secret_search import contains_secret
 from tls_lab import CREDITS, Authority, Proxy, Service, closed_at_end
 
@@ -23,8 +24,7 @@ LOGIN = "user:p@ss"
 
 def examples(title: str, language: str = "python") -> list[str]:
     """Return the code blocks of a section."""
-    section = TEXT.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
-    return re.findall(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    return codes(section(TEXT, title), language)
 
 
 def run(code: str) -> dict[str, object]:
@@ -153,7 +153,7 @@ def test_debug_logging_has_neither_headers_nor_key(service: Service, caplog: pyt
 
 def test_each_example_is_run() -> None:
     ran = 2 + 1 + 1 + 1 + 1 + 1 + 1
-    assert len(re.findall(r"^```python$", TEXT, re.MULTILINE)) == ran
+    assert len(codes(TEXT, "python")) == ran
 
 
 def test_the_extras_of_the_page_exist() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from page_blocks import files
 from versions_lab import BEGAN, land, page
 
 from weblake.dataset.root import open_dataset
@@ -15,12 +15,11 @@ from weblake.testing import WeblakeService, WeblakeSite
 
 SITE = Path(__file__).parents[2] / "docs/site"
 PAGES = [(SITE / f"tasks/{name}.md").read_text() for name in ("newest-version", "only-what-is-due")]
-PROGRAMS = dict(re.findall(r'^ *```python title="([\w.]+)"\n(.*?)^ *```$', "".join(PAGES), re.MULTILINE | re.DOTALL))
+PROGRAMS = files("".join(PAGES))
 
 
 def run(name: str) -> None:
-    code = PROGRAMS[name]
-    exec(compile("if True:\n" + code if code.startswith(" ") else code, name, "exec"), {})
+    exec(compile(PROGRAMS[name], name, "exec"), {})
 
 
 def test_newest_versions_and_changes(

@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-import textwrap
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlglot
 import yaml
+from page_blocks import blocks
 
 from weblake import cli
 
@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [
-    (str(page.relative_to(ROOT)), language, textwrap.dedent(code))
+    (str(page.relative_to(ROOT)), language, code)
     for page in [ROOT / "README.md", *sorted((ROOT / "docs" / "site").rglob("*.md"))]
-    for _, language, code in BLOCK.findall(page.read_text("utf-8"))
+    for language, _, code in blocks(page.read_text("utf-8"))
 ]
-#: Statements of SQL, by the engine that the block's title names, or any; a page's test runs those of DuckDB.
-STATEMENTS = re.compile(r'^( *)```sql title="(\w+)[^"\n]*"\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
+#: What the title of a block of SQL begins with: one of these, or any; a page's test runs those of DuckDB.
 ENGINES = ["bigquery", "clickhouse", "databricks", "duckdb", "postgres", "snowflake", "spark", "trino"]
 PARSERS: dict[str, Callable[[str], Any]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 
@@ -85,9 +83,10 @@ def test_shell_blocks_parse_and_name_commands_and_options_that_exist(page: str) 
 @pytest.mark.parametrize("page", ["tables/query.md", "tables/maintain.md", "tasks/newest-version.md"])
 def test_statements_parse_in_the_dialect_of_their_title(page: str) -> None:
     """Most need an account or a server. sqlglot finds wrong queries, and wrong brackets and quotes in the rest."""
-    found = STATEMENTS.findall((ROOT / "docs/site" / page).read_text("utf-8"))
+    found = [block for block in blocks((ROOT / "docs/site" / page).read_text("utf-8")) if block.language == "sql"]
     assert found
     for _, title, code in found:
-        for engine in ENGINES if title == "any" else [title.lower()]:
+        named = re.findall(r"\w+", title)[0].lower()
+        for engine in ENGINES if named == "any" else [named]:
             assert engine in ENGINES
-            assert all(sqlglot.parse(textwrap.dedent(code), dialect=engine))
+            assert all(sqlglot.parse(code, dialect=engine))

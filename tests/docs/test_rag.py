@@ -10,12 +10,13 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from page_blocks import files
 from versions_lab import BEGAN, land, page
 
 from weblake.dataset.root import open_dataset
 
 PAGE = (Path(__file__).parents[2] / "docs/site/tasks/rag.md").read_text()
-(PROGRAM,) = re.findall(r'```python title="rag.py"\n(.*?)```', PAGE, re.DOTALL)
+PROGRAM = files(PAGE)["rag.py"]
 QUESTION, OUTPUT = re.findall(r'```sh\npython rag.py "(.+?)"\n```\n\n```text\n(.*?)```', PAGE, re.DOTALL)[0]
 SHOP = {
     "": "# Shop\n\nTea and cups",

@@ -6,13 +6,13 @@ import ast
 import os
 import re
 import shlex
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
 from command_in_process import run_command
+from page_blocks import blocks
 
 import weblake
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weblake.testing import WeblakeService, WeblakeSite
 
 PAGE = Path(__file__).parents[2] / "docs" / "site" / "explanation" / "running-again.md"
-BLOCKS = re.findall(r"^ +```(sh|python)\n(.*?)^ +```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+BLOCKS = [(block.language, block.code) for block in blocks(PAGE.read_text())]
 TOTALS = re.compile(r"# (\d+) rows(?:, (\d+) credits)?")
 
 
@@ -56,7 +56,7 @@ def test_each_command_stores_and_costs_what_the_page_says(
     Path("urls.txt").write_text("\n".join(urls))
     Path("two.txt").write_text("\n".join(urls[:2]))
     checked = 0
-    for step, totals in steps(language, textwrap.dedent(code), weblake_service.environment()):
+    for step, totals in steps(language, code, weblake_service.environment()):
         if totals is not None:
             rows, credits = totals.groups()
             files = list(Path("lake/documents").glob("*=*/*.parquet"))

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from page_blocks import codes
+
 from weblake import cli
 from weblake_service.config import ServiceConfig
 from weblake_service.keys_file import read_keys_file
@@ -27,7 +29,7 @@ def test_the_program_with_a_language_model_runs(
         monkeypatch.setenv("WEBLAKE_BASE_URL", service.url)
         monkeypatch.setenv("WEBLAKE_API_KEY", service.key)
         weblake_llm.say({"price": 3})
-        (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+        (code,) = codes(TEXT, "python")
         names: dict[str, Any] = {}
         exec(compile(code.replace("https://example.com/cake", weblake_site.urls()[0]), "overview.md", "exec"), names)
         assert names["page"].data.json == {"price": 3}
@@ -45,7 +47,7 @@ def test_the_options_of_the_page_exist_with_these_defaults() -> None:
 
 
 def test_the_file_of_keys_is_read(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    (code,) = codes(TEXT, "toml")
     (tmp_path / "keys.toml").write_text(code)
     read = read_keys_file(tmp_path / "keys.toml", {"NIGHTLY_KEY": "a-key-of-the-page"})
     assert [(key.name, key.team) for key in read.keys] == [("nightly", "analytics")]

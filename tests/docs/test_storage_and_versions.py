@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from page_blocks import codes
 
 import weblake
 
@@ -20,8 +20,7 @@ TASKS = Path(__file__).parents[2] / "docs" / "site" / "tasks"
 
 def block(page: str, naming: str) -> str:
     """Return the Python block of a page that contains this text."""
-    found = re.findall(r"^ *```python\n(.*?)^ *```$", (TASKS / page).read_text(), re.MULTILINE | re.DOTALL)
-    (code,) = [textwrap.dedent(each) for each in found if naming in each]
+    (code,) = [each for each in codes((TASKS / page).read_text(), "python") if naming in each]
     return code
 
 

@@ -6,12 +6,12 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from own_environment import environment
+from page_blocks import blocks, files
 from pyiceberg.catalog import load_catalog
 from versions_lab import BEGAN, land, page
 
@@ -20,15 +20,11 @@ from weblake.dataset.root import open_dataset
 
 PAGES = Path(__file__).parents[2] / "docs/site/tables"
 PROGRAMS = {
-    name: textwrap.dedent(code)
+    name: code
     for file in ("overview.md", "query.md", "maintain.md")
-    for name, code in re.findall(
-        r'^ *```python title="([\w.]+)"\n(.*?)^ *```$', (PAGES / file).read_text(), re.MULTILINE | re.DOTALL
-    )
+    for name, code in files((PAGES / file).read_text()).items()
 }
-STATEMENTS = re.findall(
-    r'^ *```sql title="DuckDB"\n(.*?)^ *```$', (PAGES / "query.md").read_text(), re.MULTILINE | re.DOTALL
-)
+STATEMENTS = [code for _, title, code in blocks((PAGES / "query.md").read_text()) if title == "DuckDB"]
 EXTENSIONS = ("delta", "avro", "iceberg")
 
 pytestmark = pytest.mark.system

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
+from page_blocks import files
 
 from weblake.testing import WeblakeSite, control, faults, site
 from weblake.testing.site_special_paths import ENCODINGS, REDIRECTS
@@ -25,7 +26,7 @@ from weblake_service.server import LocalService
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "site" / "tasks" / "testing.md").read_text()
-FILES = dict(re.findall(r'^```python title="(\S+)"\n(.*?)^```', TEXT, re.MULTILINE | re.DOTALL))
+FILES = files(TEXT)
 #: Needs an Airflow with a home: tests/cli/test_init_command.py runs it in the project of `weblake init airflow`.
 OF_AIRFLOW = "test_web_pages.py"
 

@@ -14,19 +14,19 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from page_blocks import blocks, codes
 
 from weblake.testing import WeblakeSite
 
 ROOT = Path(__file__).parents[2]
 READMES = ("README.md", "airflow_provider/README.md", "dagster_resources/README.md")
 TEXT = {name: (ROOT / name).read_text("utf-8") for name in READMES}
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
-PYTHON = [(name, code) for name in READMES for language, code in BLOCK.findall(TEXT[name]) if language == "python"]
+PYTHON = [(name, code) for name in READMES for code in codes(TEXT[name], "python")]
 
 
 def block_with(text: str) -> str:
-    (code,) = [code for _, code in BLOCK.findall(TEXT["README.md"]) if text in code]
+    (code,) = [block.code for block in blocks(TEXT["README.md"]) if text in block.code]
     return code
 
 

@@ -132,7 +132,8 @@ def _error(name: str) -> str:
 
 def anchor(error: type) -> str:
     """Return the anchor of a class of errors, which messages name."""
-    return re.sub(r"\B(?=[A-Z])", "-", error.__name__).lower()
+    found: list[str] = re.findall(r"#([\w-]+)", str(error("x")))
+    return found[0]
 
 
 def source_of(cls: type) -> str:
@@ -476,13 +477,10 @@ def component_sections() -> str:
         build = dagster_weblake.build_document_checks if "Checks" in block.__name__ else block
         texts = {**entries(build), **{n: t for n, t in entries(block).items() if not t.startswith("Default ")}}
         defaults = {each: shown_default(field.default) for each, field in block.model_fields.items()}
-        rows = [(code(each), default, _told(texts.get(each, ""))) for each, default in defaults.items()]
+        meaning = {each: text for each, text in texts.items() if not text.startswith("Default ")}
+        rows = [(code(each), default, meaning.get(each, "")) for each, default in defaults.items()]
         parts.append(f"### The block {name}\n\n{summary(block)}\n\n{table(('attribute', 'default', 'meaning'), rows)}")
     return "\n\n".join(parts)
-
-
-def _told(text: str) -> str:
-    return "" if text.startswith("Default ") else text
 
 
 def asset_options() -> str:

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from time import time
 
 import pytest
 from cdp_lab import CdpClient, Page, Viewer, connected
@@ -122,8 +123,8 @@ def test_a_newer_frame_replaces_a_waiting_one() -> None:
     acknowledged: list[int] = []
     pictures = FrameQueue(acknowledged.append)
 
-    def film(number: int) -> None:
-        size = {"deviceWidth": 800, "deviceHeight": 600}
+    def film(number: int, at: float = 0.0) -> None:
+        size = {"deviceWidth": 800, "deviceHeight": 600, "timestamp": at or time() + 1}
         pictures.on_screencast_frame({"data": f"AAA{number}", "metadata": size, "sessionId": number})
 
     film(1)
@@ -140,6 +141,15 @@ def test_a_newer_frame_replaces_a_waiting_one() -> None:
     assert third is not None
     assert third.data != first.data
     assert pictures.newest is None
+    film(4)
+    assert pictures.behind, "the browser may not have processed the acknowledgement when it captured the frame"
+    pictures.on_acknowledged()
+    film(5, at=time() - 1)
+    assert pictures.behind, "captured before the acknowledgement, received after it"
+    pictures.on_drawn()
+    pictures.on_acknowledged()
+    film(6)
+    assert not pictures.behind
 
 
 def test_the_size_of_an_image_that_is_not_jpeg_is_zero() -> None:

@@ -2,7 +2,7 @@
 
 The browser sends the next screencast frame after the previous ones were acknowledged. They are acknowledged when the
 viewer has drawn its frame: a viewer with a slow connection gets fewer frames but never old ones, and no backlog builds
-up.
+up. While too many frames are unacknowledged, the browser drops changes; frames from that time may arrive later.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
+from time import time
 from typing import Any
 
 #: Frames that a browser sends before the first is acknowledged; it drops frames beyond them.
 _UNACKNOWLEDGED_FRAMES = 2
+#: Seconds by which a frame's timestamp may be later than its capture: it is the time at which it is to be displayed.
+_TIMESTAMP_AHEAD_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +51,23 @@ class FrameQueue:
     shown: Frame | None = None
     #: Whether the viewer has drawn the last frame that it was sent.
     acknowledged: bool = True
-    #: Whether the browser may have dropped a change, so that its last frame may be outdated.
-    behind: bool = False
-    #: Whether there was no frame yet of the page that is followed now.
-    awaiting_first: bool = True
+    #: Whether the page may look different from its last frame: there was none yet, or the browser has dropped some.
+    behind: bool = True
     _open: list[int] = field(default_factory=list)
+    #: When the browser has processed the last acknowledgement (Unix time).
+    _acknowledged_at: float = 0.0
 
     def on_screencast_frame(self, event: dict[str, Any]) -> None:
         """Store a frame of the browser (`Page.screencastFrame`), replacing an unsent one."""
         size = event["metadata"]
         self.newest = Frame.from_base64(event["data"], float(size["deviceWidth"]), float(size["deviceHeight"]))
-        self.awaiting_first = False
         self._open.append(int(event["sessionId"]))
-        self.behind = len(self._open) >= _UNACKNOWLEDGED_FRAMES
+        captured_by = float(size.get("timestamp", 0)) - _TIMESTAMP_AHEAD_S
+        self.behind = len(self._open) >= _UNACKNOWLEDGED_FRAMES or captured_by < self._acknowledged_at
 
     def on_screenshot(self, picture: Frame) -> None:
         """Store a screenshot, which shows the current state."""
-        self.newest, self.awaiting_first, self.behind = picture, False, False
+        self.newest, self.behind = picture, False
 
     def next(self) -> Frame | None:
         """Return the frame to send now; None while the viewer draws, or if there is no new frame."""
@@ -77,11 +81,16 @@ class FrameQueue:
         self.acknowledged = True
         numbers, self._open = self._open, []
         for number in numbers:
+            self._acknowledged_at = inf
             self.acknowledge(number)
+
+    def on_acknowledged(self) -> None:
+        """Record that the browser has processed an acknowledgement."""
+        self._acknowledged_at = time()
 
     def clear(self) -> None:
         """Discard unsent frames, because another page is followed."""
-        self.newest, self.behind, self.awaiting_first, self._open = None, False, True, []
+        self.newest, self.behind, self._open = None, True, []
 
 
 def jpeg_size(data: bytes) -> tuple[int, int]:

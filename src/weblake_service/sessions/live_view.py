@@ -317,17 +317,11 @@ class LiveView:
                 await self._take_screenshot()
 
     def _needs_screenshot(self) -> bool:
-        pictures = self._frames
-        if (
-            self._session is None
-            or self._dialog_since is not None
-            or not pictures.acknowledged
-            or pictures.newest is not None
-        ):
+        if self._session is None or self._dialog_since is not None or not self._frames.acknowledged:
             return False
         # A still page and a page in the background send no frames, and the last frame of a page that changed faster
         # than the viewer's connection may be missing.
-        return pictures.awaiting_first or pictures.behind or self._hidden
+        return self._frames.newest is None and (self._frames.behind or self._hidden)
 
     async def _take_screenshot(self) -> None:
         session = self._session
@@ -347,7 +341,7 @@ class LiveView:
     # Commands without a waiting caller
 
     def _acknowledge(self, number: int) -> None:
-        self._send_command("Page.screencastFrameAck", {"sessionId": number})
+        self._send_command("Page.screencastFrameAck", {"sessionId": number}, finally_=self._frames.on_acknowledged)
 
     def _send_command(
         self,

@@ -15,6 +15,8 @@ from dag_runs import Run, returned, run_one, task_logs
 
 from weblake.testing import WeblakeService
 
+pytestmark = pytest.mark.system
+
 if TYPE_CHECKING:
     from gated_site import GatedSite
 
@@ -165,7 +167,6 @@ def test_the_budget_is_compared_with_the_period_of_the_run(
     assert (f"30 credits are used in {month(1)}, over the budget of 25" in task_logs(capfd)) is over
 
 
-@pytest.mark.system
 def test_activity_lands_by_day_and_is_merged(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
 ) -> None:
@@ -198,7 +199,6 @@ def test_activity_lands_by_day_and_is_merged(
     assert {path.name for path in (root / "activity").rglob("*") if path.is_file()} == {"activity.parquet"}
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
     ("make", "told"),
     [

@@ -21,6 +21,8 @@ from weblake.errors import AskPerson, StorageRefused
 from weblake.testing import WeblakeService
 from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
+pytestmark = pytest.mark.system
+
 if TYPE_CHECKING:
     from gated_site import GatedSite
 
@@ -81,7 +83,6 @@ def test_a_load_is_in_the_table_when_its_task_has_succeeded(
     assert len(json.dumps(receipt)) < 2048
 
 
-@pytest.mark.system
 def test_a_deferred_task_syncs_when_it_has_landed(
     run_dag: Run, root: Path, site: GatedSite, deferred_jobs: list[str]
 ) -> None:
@@ -349,7 +350,6 @@ def test_a_table_that_cannot_be_used_is_retried_as_the_task_is_configured() -> N
     assert policy.evaluate(AskPerson("who"), 1, 3) == WeblakeRetryPolicy().evaluate(AskPerson("who"), 1, 3)
 
 
-@pytest.mark.system
 def test_the_sync_reaches_a_bucket_through_the_connection_of_the_root(
     run_dag: Run,
     weblake_service: WeblakeService,

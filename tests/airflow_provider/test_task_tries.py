@@ -22,6 +22,8 @@ from weblake import orchestration
 from weblake.errors import AskPerson, CreditsExhausted, DeadlineExceeded, JobEnded, WeblakeError
 from weblake.testing import WeblakeService
 
+pytestmark = pytest.mark.system
+
 if TYPE_CHECKING:
     from gated_site import GatedSite
 
@@ -174,10 +176,7 @@ FALSE_EVENTS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    "lie",
-    [lie if lie == "it is completed" else pytest.param(lie, marks=pytest.mark.system) for lie in FALSE_EVENTS],
-)
+@pytest.mark.parametrize("lie", FALSE_EVENTS)
 @proves(
     "O8",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
@@ -205,7 +204,6 @@ def test_o8_a_false_event_changes_nothing(
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 
-@pytest.mark.system
 def test_a_triggerer_that_cannot_poll_does_not_start_workers_repeatedly(
     run_dag: Run,
     weblake_connection: WeblakeService,

@@ -21,6 +21,8 @@ from weblake.errors import InvalidOption
 from weblake.jobs.usage_reports import Report
 from weblake.testing import WeblakeService
 
+pytestmark = pytest.mark.system
+
 Landing = tuple[orchestration.Dataset, orchestration.LandedLoad]
 ALL = ["rows_above_zero", "error_ratio", "duplicate_urls", "schema_matches", "receipt_matches_files"]
 
@@ -203,7 +205,6 @@ def test_a_run_checks_its_own_load_also_if_another_run_has_landed_since(
     assert lab.check(docs, checks)["rows_above_zero"].passed
 
 
-@pytest.mark.system
 def test_a_run_over_many_partitions_checks_each(weblake_service: WeblakeService, site, lab: Lab) -> None:
     counts = {"a": 3, "b": 1, "c": 2}
 

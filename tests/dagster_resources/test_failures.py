@@ -27,6 +27,8 @@ from weblake.jobs import retry
 from weblake.orchestration import Task
 from weblake.testing import WeblakeService
 
+pytestmark = pytest.mark.system
+
 FIRST_RUN = "00000000-0000-4000-8000-000000000000"
 
 
@@ -80,7 +82,6 @@ def test_permanent_errors_are_not_retried(bench: Bench, site: GatedSite, status:
     assert len([each for each in bench.service.requests() if each["method"] == "POST"]) == 1
 
 
-@pytest.mark.system
 @proves(
     "O7",
     at="src/weblake/jobs/retry.py",

@@ -19,6 +19,8 @@ from dagster_weblake.identity import Lineage
 from weblake import orchestration
 from weblake.errors import AskPerson
 
+pytestmark = pytest.mark.system
+
 FROM_FAILURE = {"dagster/is_resume_retry": "true"}
 #: Reading a job is refused: its step fails after the start, without a retry.
 UNREADABLE = {"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "times": None, "effect": {"status": 401}}

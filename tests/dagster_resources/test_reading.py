@@ -19,6 +19,8 @@ from dagster_weblake import reading
 from weblake import orchestration
 from weblake.api.models import UsagePeriod
 
+pytestmark = pytest.mark.system
+
 __all__ = ["client", "instance", "lake"]
 FORMS: list[tuple[object, Callable[[Any], pa.Table]]] = [
     (None, lambda value: value),
@@ -184,7 +186,6 @@ def test_a_load_that_is_replaced_while_it_is_read_is_read_from_its_replacement(
     assert len(selections) == 2
 
 
-@pytest.mark.system
 def test_partitions_come_as_one_table(instance: dg.DagsterInstance, lake: Lake) -> None:
     sites = dg.StaticPartitionsDefinition(["a", "b", "c"])
     told: list[dict[str, object]] = []

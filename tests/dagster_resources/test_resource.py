@@ -29,6 +29,8 @@ from dagster_weblake import (
 )
 from weblake.errors import AskPerson, InvalidOption, StorageRefused
 
+pytestmark = pytest.mark.system
+
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 

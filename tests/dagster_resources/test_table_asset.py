@@ -17,8 +17,9 @@ from dagster_weblake import BatchScrapeRequest, build_table_asset, build_weblake
 from weblake import tables
 from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
+pytestmark = pytest.mark.system
 
-@pytest.mark.system
+
 def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) -> None:
     pages = build_weblake_assets("pages", BatchScrapeRequest(urls=[f"{site.url}/page/{n}" for n in range(2)]))
     table = build_table_asset("pages_table", deps=["pages"], table_format="delta")
@@ -40,7 +41,6 @@ def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) 
     assert (again["weblake/loads_added"], again["dagster/row_count"]) == (0, 2)
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("given", ["text", "variable"])
 def test_a_catalog_that_returns_its_settings_shows_no_secret(
     bench: Bench, site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
@@ -98,7 +98,6 @@ def test_a_table_that_is_temporarily_unreadable_is_synced_by_the_retry(bench: Be
     assert run.metadata("pages_table")["weblake/loads_added"] == 1
 
 
-@pytest.mark.system
 def test_several_tables_have_an_asset_each(
     bench: Bench, site: GatedSite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

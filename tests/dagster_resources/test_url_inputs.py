@@ -22,6 +22,8 @@ from dagster_weblake import (
 from dagster_weblake.url_inputs import urls_of
 from weblake.errors import InvalidOption
 
+pytestmark = pytest.mark.system
+
 A, B = "https://a.example/", "https://b.example/"
 DAYS = dg.DailyPartitionsDefinition("2026-11-01", end_date="2026-11-29")
 WEEKS = dg.WeeklyPartitionsDefinition("2026-11-01", end_date="2026-11-29")

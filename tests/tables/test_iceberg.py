@@ -25,6 +25,8 @@ from weblake.tables import iceberg
 from weblake.tables.formats import Change
 from weblake.tables.registration import open_lake_table
 
+pytestmark = pytest.mark.system
+
 IDENTIFIER = "web.documents"
 
 

@@ -40,10 +40,10 @@ from weblake.tables import delta, formats, synchronization
 from weblake.tables.formats import Change, CommitConflict, LoadFile
 from weblake_service.page_failure import PageFailure
 
-pytestmark = pytest.mark.usefixtures("short_pauses")
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("short_pauses")]
 
 
-@pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=pytest.mark.system)])
+@pytest.mark.parametrize("format", FORMATS)
 def test_a_crash_between_any_two_steps(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps of a sync are its records and its commits; each is the last one of a process once."""
     land(lab, "run-1", "a")
@@ -223,7 +223,6 @@ def test_a_sync_before_the_retirement_of_a_load_is_on_record(
     assert rows(lab, format) == {last: 3, other: 3}
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_replacement_is_one_commit_in_a_backlog_of_many(
     lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch
@@ -442,7 +441,6 @@ def test_a_table_of_page_errors(lab: TaskLab) -> None:
     assert formats.file_of("documents", "1", receipt) == LoadFile("1", None, 0, 0)
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("format", FORMATS)
 def test_on_object_storage(
     lab: TaskLab, s3_root: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -467,7 +465,6 @@ def test_on_object_storage(
     assert (status.in_step, status.rows) == (True, 3)
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("format", FORMATS)
 def test_three_processes_that_are_killed(lab: TaskLab, format: str) -> None:
     """Processes sync without end, and one after the other is killed and replaced, while 60 loads land.

@@ -51,11 +51,6 @@ class Parsed(msgspec.Struct, gc=False):  # created in a tenth of the time of a d
         """The first 16 bytes of the SHA-256 of the original JSON text; computed at each access."""
         return hashlib.sha256(self.raw).digest()[:16]
 
-    @property
-    def identity(self) -> tuple[str | None, str | None, str | None, bytes]:
-        """The identity of the document: scrape_id, source_url, url, digest."""
-        return self.scrape_id, self.source_url, self.url, self.digest
-
 
 def parse(texts: response_json.Documents, place: int) -> Parsed:
     """Return the document at an index of a chunk; raises MalformedReply if it is not a JSON object."""

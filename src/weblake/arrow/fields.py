@@ -61,8 +61,8 @@ def _read_texts(raw: Raw, fit: Fit) -> list[str] | None:
     return _texts(raw)
 
 
-#: The readers whose values Arrow reads faster, many at once (texts.py).
-DEFERRED_READERS = (_read_long_text, _read_texts)
+#: The readers whose values Arrow reads faster, many at once (document_columns.text_columns).
+BATCH_READERS = (_read_long_text, _read_texts)
 
 
 def _read_json(raw: Raw, fit: Fit) -> str | None:

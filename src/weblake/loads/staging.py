@@ -138,7 +138,7 @@ class _Rows:
     def flush(self) -> None:
         """Write the documents taken since the last call to the file."""
         if self._batches.pending_bytes:
-            self.file.write(self._batches.flush()())
+            self.file.write(self._batches.flush())
 
     def close(
         self, errors: JobErrors, head: Mapping[str, object], *, message: str = "", gone: JobGone | None = None

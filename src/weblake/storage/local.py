@@ -28,9 +28,6 @@ PATH_MAX = 4096
 #: Number of names in a page of a listing.
 LISTED = 1000
 
-#: Flag of `open` that creates a file without a name in a directory; None if the operating system has no such flag.
-UNNAMED_FILE: int | None = getattr(os, "O_TMPFILE", None)
-
 
 class LocalStorage:
     """Storage in a root directory. `Storage` documents the methods."""
@@ -38,12 +35,9 @@ class LocalStorage:
     def __init__(self, root: Path) -> None:
         # Made absolute immediately: a later chdir must not change the root.
         self._root = root.absolute()
+        #: The absolute path of the root.
+        self.url = str(self._root)
         self._durable: set[Path] = set()
-
-    @property
-    def url(self) -> str:
-        """The absolute path of the root."""
-        return str(self._root)
 
     def read(self, name: str) -> bytes | None:
         """Return the whole content, or None if the file certainly does not exist."""
@@ -219,15 +213,9 @@ class LocalStorage:
         if not folder.is_dir():
             raise not_a_directory(folder)
         _prove_one_filesystem(self._root / TMP, folder)
-        # The name is fixed, so the next run removes the directory that a killed run has left.
-        inside = folder / ".weblake-probe"
-        if not _can_create_unnamed_file(folder):
-            # An empty directory proves write permission too, and readers of the table never see a file. But a reader
-            # that lists the table at this moment may fail, because the directory is gone when the reader opens it.
-            with suppress(FileExistsError):
-                inside.mkdir()
-        with suppress(FileNotFoundError):
-            inside.rmdir()
+        # Asked, and not tried: a reader that lists the table at this moment must not see an entry that vanishes.
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
     def _path(self, name: str) -> Path:
         return self._root / checked_name(name)
@@ -301,21 +289,6 @@ def _prove_one_filesystem(staging: Path, table: Path) -> None:
         (staging / absent).rename(table / absent)
     except FileNotFoundError:
         return
-
-
-def _can_create_unnamed_file(folder: Path) -> bool:
-    """Return whether a file without a name can be created in a directory, which proves write permission.
-
-    No reader sees such a file, and it is gone when it is closed. False without permission, and on a file system that
-    does not support it, such as NFS.
-    """
-    if UNNAMED_FILE is None:
-        return False
-    try:
-        os.close(os.open(folder, UNNAMED_FILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-    except OSError:
-        return False
-    return True
 
 
 def _files(directory: str, skipped: str, trail: tuple[Path, ...] = ()) -> Iterator[str]:

@@ -103,16 +103,12 @@ class ObjectStorage:
         self._backend = backend
         self._fs = fs
         self._prefix = path.rstrip("/")
-        self._url = url
+        #: The URL of the root without credentials.
+        self.url = url
         self._hidden = hidden
         self._read_options = _accepted_options(fs, _READ_OPTIONS[backend])
         self._lock: AbstractContextManager[object] = _MEMORY_LOCK if backend == "memory" else nullcontext()
         self._swept = False
-
-    @property
-    def url(self) -> str:
-        """The URL of the root without credentials."""
-        return self._url
 
     def read(self, name: str) -> bytes | None:
         """Return the whole content, or None if the object certainly does not exist."""
@@ -378,7 +374,7 @@ class ObjectStorage:
         return f"{self._prefix}/{checked_name(name)}"
 
     def _translate_errors(self, doing: str) -> AbstractContextManager[None]:
-        return translate_errors(doing, self._url, self._hidden)
+        return translate_errors(doing, self.url, self._hidden)
 
     @contextmanager
     def _prefer_write_error(self, doing: str, error: Exception) -> Iterator[None]:
@@ -386,4 +382,4 @@ class ObjectStorage:
         try:
             yield
         except Exception as raised:
-            raise refusal(error, doing, self._url, self._hidden) from raised
+            raise refusal(error, doing, self.url, self._hidden) from raised

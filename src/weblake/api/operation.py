@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from weblake.api.options import to_wire
 from weblake.api.options.values import file_name, uuid_problem
 from weblake.api.steps import Request, Upload
 from weblake.errors import InvalidOption
@@ -119,11 +118,6 @@ def url_list(urls: Iterable[str]) -> object:
     if isinstance(urls, str | bytes | Mapping) or not isinstance(urls, Iterable):
         return urls
     return list(urls)
-
-
-def wire_options(cls: type, options: Mapping[str, object], **more: object) -> dict[str, object]:
-    """Return the options and the positional arguments, checked, under wire names."""
-    return to_wire(cls, {**more, **options})
 
 
 def _source(file: Path | str | bytes) -> tuple[Path | bytes, int]:

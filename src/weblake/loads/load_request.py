@@ -220,17 +220,12 @@ class Naming:
         if self.new:
             object.__setattr__(self, "new_key", new_load_key())
 
-    @property
-    def effective_key(self) -> str | None:
-        """Return the key that distinguishes the load."""
-        return self.key if self.new_key is None else self.new_key
-
     def request(self, kind: Kind, body: object) -> LoadRequest:
         """Return the request for a load of this kind and body: its identity, without the function that starts it."""
         partition = None if self.partition is None else list(self.partition.items())
         return LoadRequest(
             kind=kind,
-            load_id=load_id_of("request", kind, body, self.effective_key, partition),
+            load_id=load_id_of("request", kind, body, self.new_key or self.key, partition),
             slot=self.slot(kind, body),
             request_sha=request_digest(body),
             partition=self.partition,

@@ -42,7 +42,6 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolicy, RetryState
-from weblake.jobs.usage_reports import read_listing
 from weblake.loads import lost_starts, sent_lists
 from weblake.loads.load_request import LoadRequest, StartReply, read_started
 
@@ -394,6 +393,8 @@ class JobStarter:
 
     def _candidates(self, last: StartAttempt, sent_at: float | None) -> Flow[list[str]]:
         """Return the ids of listed jobs that the last start may have created; `sent_at` as in `_resolve`."""
+        from weblake.jobs.usage_reports import read_listing  # needed after a lost start only
+
         if self.request.endpoint is None:
             raise lost_starts.outcome_unknown(
                 self.intent, "the activity list does not have this kind of call", lost_starts.START_AFRESH

@@ -19,8 +19,6 @@ from weblake.arrow.documents import Parsed
 
 _METADATA = "metadata"
 _KNOWN_FIELDS = {*fields.FIELDS, _METADATA}
-#: The columns that Arrow's JSON reader makes of a whole batch at once, by field name.
-_TEXT_COLUMNS = {name: column for name, (column, read) in fields.FIELDS.items() if read in fields.BATCH_READERS}
 #: Minimum average bytes of a text; shorter texts are decoded faster one by one.
 MIN_MEAN_BYTES = 1 << 10
 _UNCONVERTED_TYPES = {str, type(None)}
@@ -34,11 +32,11 @@ def columns(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
     """
     there = set[str]().union(*(document.fields for document in documents))
     raws = {
-        _TEXT_COLUMNS[name]: [document.fields.get(name) for document in documents]
-        for name in _TEXT_COLUMNS.keys() & there
+        fields.TEXT_COLUMNS[name]: [document.fields.get(name) for document in documents]
+        for name in fields.TEXT_COLUMNS.keys() & there
     }
     texts = text_columns(raws, schemas.DOCUMENTS)
-    names = there & (fields.FIELDS.keys() if texts is None else fields.FIELDS.keys() - _TEXT_COLUMNS.keys())
+    names = there & (fields.FIELDS.keys() if texts is None else fields.FIELDS.keys() - fields.TEXT_COLUMNS.keys())
     made: dict[str, arrays.Values] = {
         "repaired": [document.repaired for document in documents],
         "page_key": [pages.key_of(document.source_url, document.url) for document in documents],

@@ -36,7 +36,9 @@ class DocumentBatches:
         self.pending_bytes = 0
         same = {"load_id": load_id, "job_id": job_id, "job_kind": job_kind, "loaded_at": loaded_at}
         #: The values that are equal in every row.
-        self._same = {name: arrays.column(_type_of(name), [value])[0] for name, value in same.items()}
+        self._same = {
+            name: arrays.column(schemas.DOCUMENTS.field(name).type, [value])[0] for name, value in same.items()
+        }
         self._documents: list[Parsed] = []
 
     def parse(self, raw: response_json.JsonBytes) -> Parsed | None:
@@ -55,7 +57,7 @@ class DocumentBatches:
     def append(self, document: Parsed) -> None:
         """Append a document as the next row; it is decoded with the batch."""
         self._documents.append(document)
-        self.pending_bytes += document.size + MIN_ROW_BYTES
+        self.pending_bytes += sum(map(len, document.fields.values())) + MIN_ROW_BYTES
         self.position += 1
 
     def flush(self) -> pa.RecordBatch:
@@ -71,10 +73,6 @@ class DocumentBatches:
         ready = arrays.build_arrays(schemas.DOCUMENTS, made)
         ready["content_sha256"] = pages.content_sha256(ready, rows)
         return arrays.column_batch(schemas.DOCUMENTS, rows, ready)
-
-
-def _type_of(name: str) -> pa.DataType:
-    return schemas.DOCUMENTS.field(name).type
 
 
 def _repaired(document: Parsed) -> Parsed:

@@ -42,11 +42,6 @@ class Parsed(msgspec.Struct, gc=False):  # created in a tenth of the time of a d
         return self.texts[self.place]
 
     @property
-    def size(self) -> int:
-        """The total bytes of JSON of all top-level fields."""
-        return sum(map(len, self.fields.values()))
-
-    @property
     def digest(self) -> bytes:
         """The first 16 bytes of the SHA-256 of the original JSON text; computed at each access."""
         return hashlib.sha256(self.raw).digest()[:16]

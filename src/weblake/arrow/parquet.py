@@ -195,18 +195,15 @@ def write_table(path: Path, table: pa.Table, receipt: bytes | None = None) -> Wr
         return file.close(receipt)
 
 
-def read_receipt(source: Path | str | IO[bytes]) -> dict[str, object] | None:
+def read_receipt(source: IO[bytes]) -> dict[str, object] | None:
     """Return the receipt in the footer of a Parquet file, or None if it holds none. Only the footer is read.
 
     Raises StorageRefused if it is not a readable Parquet file.
     """
     try:
-        if not isinstance(source, Path | str):
-            return _receipt(pq.read_metadata(source))
-        with Path(source).open("rb") as file:
-            return _receipt(pq.read_metadata(file))
+        return _receipt(pq.read_metadata(source))
     except (OSError, pa.ArrowInvalid) as e:
-        raise _storage_error(source if isinstance(source, Path | str) else "The file", str(e)) from e
+        raise _storage_error("The file", str(e)) from e
 
 
 def columns_in_file(file: pq.ParquetFile, columns: Sequence[str], table: pa.Schema) -> list[str]:

@@ -137,17 +137,14 @@ class _Client(Generic[HttpClientT, TransportT]):
         if self._transport is not None:
             return self._transport
         with self._lock:
-            if self._opened is None:
-                self._opened = self._open()
-        opened: TransportT = self._opened
-        return opened
+            if self._opened is None and self._settings is not None:
+                self._opened = self._make(self._settings.base_url, self._settings.api_key)
+            elif self._opened is None:
+                from weblake.client import embedded
 
-    def _open(self) -> Any:
-        if self._settings is not None:
-            return self._make(self._settings.base_url, self._settings.api_key)
-        from weblake.client import embedded
-
-        return getattr(embedded, self._embedded_transport)(self._make)
+                self._opened = getattr(embedded, self._embedded_transport)(self._make)
+            opened: TransportT = self._opened
+            return opened
 
     @property
     def is_embedded(self) -> bool:

@@ -67,8 +67,8 @@ class Dataset:
         return self.storage.exists(file)
 
     def size(self, file: str) -> int:
-        """Return the size of an existing file in bytes."""
-        return self.storage.size(file)
+        """Return the size of a file in bytes; 0 if it does not exist."""
+        return self.storage.find_size(file) or 0
 
     def open(self, file: str) -> IO[bytes]:
         """Return a file, open for reading."""

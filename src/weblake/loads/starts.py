@@ -128,10 +128,8 @@ class JobStarter:
     note_list: Callable[[], None] | None = None
     #: The monotonic times at which this process has last sent each start, by the nonces of their records.
     sent: dict[str, float] = field(default_factory=dict, init=False)
+    #: Of all attempts; set by `run`.
     state: RetryState = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.state = RetryState(self.retry.policy)
 
     @property
     def replays(self) -> bool:
@@ -156,7 +154,8 @@ class JobStarter:
             DeadlineExceeded: The load's time limit passed; what may have been started stays on record.
             WeblakeError: The service refused the start; nothing was started.
         """
-        load_id, state = self.intent.load_id, self.state
+        load_id = self.intent.load_id
+        self.state = state = RetryState(self.retry.policy)
         begun = yield from now()
         for attempt in range(MAX_STARTS):
             is_new = self.is_new and attempt == 0

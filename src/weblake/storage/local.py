@@ -20,7 +20,7 @@ from typing import IO
 
 from weblake.errors import StorageRefused
 from weblake.storage.rules import TMP, checked_name, not_a_directory, translate_errors
-from weblake.storage.scratch import part_name, refuse_without_locks, scratch_in, sweep
+from weblake.storage.scratch import PART, refuse_without_locks, scratch_in, sweep, unique_name
 
 #: Maximum bytes of a path on Linux, including the terminating null byte.
 PATH_MAX = 4096
@@ -130,11 +130,6 @@ class LocalStorage:
             _sync_dir(self._path(name).parent)
         return True
 
-    def size(self, name: str) -> int:
-        """Return the size of a file in bytes; the file must exist."""
-        with translate_errors(f"look up {name}", self.url):
-            return self._path(name).stat().st_size
-
     def find_size(self, name: str) -> int | None:
         """Return the size of a file in bytes, or None if it does not exist."""
         with translate_errors(f"look up {name}", self.url):
@@ -180,7 +175,7 @@ class LocalStorage:
 
     def preflight(self, keys_dir: str, names: Sequence[str] = ()) -> None:
         """Create the directories; prove that records are exclusive and that files can be linked into the table."""
-        probe = f"{TMP}/{part_name()}"  # in the staging folder, where the probe of a killed run is deleted later
+        probe = f"{TMP}/{unique_name(PART)}"  # in the staging folder, where the probe of a killed run is deleted later
         table = self._path(keys_dir)
         try:
             if not self.create(probe, b"first") or self.create(probe, b"second") or self.read(probe) != b"first":
@@ -223,7 +218,7 @@ class LocalStorage:
     def _stage(self, data: bytes) -> Path:
         tmp = self._root / TMP
         self._make_dirs(tmp)
-        staged = tmp / part_name()
+        staged = tmp / unique_name(PART)
         try:
             with staged.open("xb") as file:
                 file.write(data)

@@ -198,12 +198,6 @@ class ObjectStorage:
         """Return whether the object exists; object stores make objects durable before they show them."""
         return self.exists(name)
 
-    def size(self, name: str) -> int:
-        """Return the size of an object in bytes; the object must exist."""
-        path = self._path(name)
-        with self._translate_errors(f"look up {name}"):
-            return self._size(path)
-
     def find_size(self, name: str) -> int | None:
         """Return the size of an object in bytes, or None if it does not exist."""
         path = self._path(name)
@@ -341,7 +335,7 @@ class ObjectStorage:
 
     def _has_content_of(self, local_file: Path, name: str) -> bool:
         """Return whether an object holds the same bytes as a local file."""
-        if self.size(name) != local_file.stat().st_size:
+        if self.find_size(name) != local_file.stat().st_size:
             return False
         with self._translate_errors(f"compare {name}"), local_file.open("rb") as ours, self.open_input(name) as theirs:
             while block := ours.read(BLOCK):

@@ -86,9 +86,6 @@ class Storage(Protocol):
         For a local root and S3 one page is in memory. Google Cloud Storage and Azure are listed as a whole.
         """
 
-    def size(self, name: str) -> int:
-        """Return the size of a file in bytes; the file must exist."""
-
     def find_size(self, name: str) -> int | None:
         """Return the size of a file in bytes, or None if it does not exist."""
 

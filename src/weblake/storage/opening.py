@@ -15,7 +15,9 @@ from weblake.storage.local import LocalStorage
 from weblake.storage.protocol import RootPath, Storage
 
 if TYPE_CHECKING:
-    from weblake.storage.objects import FileSystem, ObjectStorage
+    from fsspec import AbstractFileSystem
+
+    from weblake.storage.objects import ObjectStorage
 
 #: The backend of each URL scheme, and the extra that installs it.
 BACKENDS = {
@@ -108,7 +110,7 @@ def _from_url(url: str, scheme: str, options: Mapping[str, object]) -> Storage:
     return ObjectStorage(backend, fs, path, url.rstrip("/"), hidden)
 
 
-def _connect(url: str, scheme: str, extra: str, options: Mapping[str, object]) -> tuple[FileSystem, str]:
+def _connect(url: str, scheme: str, extra: str, options: Mapping[str, object]) -> tuple[AbstractFileSystem, str]:
     from fsspec.core import url_to_fs
 
     try:
@@ -127,7 +129,7 @@ def _connect(url: str, scheme: str, extra: str, options: Mapping[str, object]) -
     return fs, path
 
 
-def _from_filesystem(fs: FileSystem, path: str) -> LocalStorage | ObjectStorage:
+def _from_filesystem(fs: AbstractFileSystem, path: str) -> LocalStorage | ObjectStorage:
     protocols = (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
     if _LOCAL & set(protocols):
         return LocalStorage(Path(path))

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from weblake.storage.objects import FileSystem
+    from fsspec import AbstractFileSystem
 
 
 class FsspecPath(Protocol):
     """A path object with its own file system, such as universal_pathlib's UPath or Airflow's ObjectStoragePath."""
 
     @property
-    def fs(self) -> FileSystem:
+    def fs(self) -> AbstractFileSystem:
         """The fsspec file system, including its credentials."""
 
     @property

@@ -22,26 +22,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULE_OF_NAME = {
-    "AsyncClient": "weblake.client",
-    "Change": "weblake.dataset.changes",
-    "Changes": "weblake.dataset.changes",
-    "Client": "weblake.client",
-    "HttpOptions": "weblake.http.options",
-    "LandedFile": "weblake.receipt",
-    "Orphan": "weblake.loads.orphans",
-    "Reading": "weblake.dataset.reading",
-    "Receipt": "weblake.receipt",
-    "Terms": "weblake.loads.load_request",
-    "Unlanded": "weblake.loads.orphans",
-    "changes": "weblake.dataset.changes",
-    "land": "weblake.loads.landing",
-    "land_batch": "weblake.loads.landing",
-    "land_crawl": "weblake.loads.landing",
-    "orphans": "weblake.loads.orphans",
-    "read": "weblake.dataset.reading",
+#: The names of each module below `weblake`.
+_NAMES = {
+    "client": ("AsyncClient", "Client"),
+    "dataset.changes": ("Change", "Changes", "changes"),
+    "dataset.reading": ("Reading", "read"),
+    "http.options": ("HttpOptions",),
+    "loads.landing": ("land", "land_batch", "land_crawl"),
+    "loads.load_request": ("Terms",),
+    "loads.orphans": ("Orphan", "Unlanded", "orphans"),
+    "receipt": ("LandedFile", "Receipt"),
 }
-_LAZY_MODULES = ("errors", "tables", "testing", "webhooks")
+_MODULES = ("errors", "tables", "testing", "webhooks")
 
 __all__ = [
     "AsyncClient",
@@ -69,12 +61,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _MODULE_OF_NAME:
-        value = getattr(import_module(_MODULE_OF_NAME[name]), name)
-        globals()[name] = value
-        return value
-    if name in _LAZY_MODULES:
+    if name in _MODULES:
         return import_module(f"weblake.{name}")
+    for module, names in _NAMES.items():
+        if name in names:
+            globals()[name] = getattr(import_module(f"weblake.{module}"), name)
+            return globals()[name]
     raise AttributeError(f"module 'weblake' has no attribute {name!r}")
 
 

@@ -78,6 +78,7 @@ from weblake.loads.load_request import LoadRequest as LoadRequest
 from weblake.loads.load_request import Naming as Naming
 from weblake.loads.load_request import Task as Task
 from weblake.loads.load_request import Terms as Terms
+from weblake.loads.load_request import duration as duration
 from weblake.loads.load_request import refresh_window as refresh_window
 from weblake.loads.urls.lists import read_urls as read_urls
 from weblake.loads.urls.shards import UrlShard as UrlShard

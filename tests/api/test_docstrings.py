@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from weblake.api.docstrings import document, entries
+from weblake.api.docstrings import complete, document, entries
 from weblake.options import ActivityOptions
 
 
@@ -40,13 +40,15 @@ def call(cursor: str, **options: Unpack[ActivityOptions]) -> None:
 
 
 def test_a_class_gets_what_its_bases_describe_and_keeps_its_own() -> None:
-    assert document(Derived).__doc__ == "Does it.\n\n:param to: Elsewhere.\n:param again: Whether again. Default False."
-    assert document(Derived).__doc__ == Derived.__doc__
+    document(Derived)
+    completed = "Does it.\n\n:param to: Elsewhere.\n:param again: Whether again. Default False."
+    assert (Derived(to="x").__doc__, Derived.__doc__) == (completed, completed)
+    assert complete(Derived).__doc__ == completed
     assert entries(Base) == {"to": "Where to.", "again": "Whether again."}
 
 
 def test_a_function_gets_its_options_after_its_own_arguments() -> None:
-    doc = document(call).__doc__ or ""
+    doc = complete(call).__doc__ or ""
     assert list(entries(call)) == ["cursor", "endpoint", "limit"]
     assert entries(call)["limit"] == "An integer from 1 to 100."
     assert doc.index("limit") < doc.index("Raises:") < doc.index("Never.")
@@ -54,4 +56,5 @@ def test_a_function_gets_its_options_after_its_own_arguments() -> None:
 
 def test_a_class_without_a_docstring_is_left_without_one() -> None:
     undocumented = type("Undocumented", (), {"__module__": "elsewhere"})
-    assert document(undocumented).__doc__ is None
+    document(undocumented)
+    assert undocumented.__doc__ is None

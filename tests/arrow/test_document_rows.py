@@ -16,8 +16,7 @@ from tiers import examples
 
 from weblake.api import response_json
 from weblake.api.page_keys import page_key_slow
-from weblake.arrow import document_rows, schemas
-from weblake.arrow import texts as texts_of_a_batch
+from weblake.arrow import document_columns, document_rows, schemas
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
 LOAD = {"load_id": "0123456789abcdef", "job_id": "job-1", "job_kind": "crawl"}
@@ -247,7 +246,7 @@ def rows_of(chunk: response_json.Documents) -> list[dict]:
     for parsed in batches.parse_all(chunk):
         assert parsed is not None
         batches.append(parsed)
-    batch = batches.flush()()
+    batch = batches.flush()
     batch.validate(full=True)
     assert batch.schema.equals(schemas.DOCUMENTS)
     return batch.to_pylist()
@@ -258,7 +257,7 @@ def check(written: list[Pairs], *, ascii_only: bool) -> None:
     body = b'{"status":"completed","data":[' + b" ,".join(raws) + b"]}"
     chunk = response_json.read_chunk(body)
     assert [bytes(raw) for raw in chunk.documents] == raws
-    with mock.patch.object(texts_of_a_batch, "MIN_MEAN_BYTES", 0):  # Arrow's reader, which only many bytes are worth
+    with mock.patch.object(document_columns, "MIN_MEAN_BYTES", 0):  # Arrow's reader, which only many bytes are worth
         rows = rows_of(chunk.documents)
     assert rows == rows_of(chunk.documents)
     assert rows == rows_of(response_json.Documents(raws))

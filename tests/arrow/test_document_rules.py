@@ -62,7 +62,7 @@ def rows_of(*raws: bytes) -> list[dict]:
         parsed = batches.parse(raw)
         assert parsed is not None, "a document was refused as a whole"
         batches.append(parsed)
-    return batches.flush()().to_pylist()
+    return batches.flush().to_pylist()
 
 
 def row_of(document: object) -> dict:
@@ -149,38 +149,40 @@ def test_h24_an_entry_that_is_not_an_object_is_null_and_the_page_is_kept(entry: 
     for parsed in found:
         if parsed is not None:
             batches.append(parsed)
-    assert batches.flush()().column("position").to_pylist() == [0, 1]
+    assert batches.flush().column("position").to_pylist() == [0, 1]
     with pytest.raises(MalformedReply):
         parse_alone(entry)
 
 
 def test_a_dropped_document_takes_no_position() -> None:
-    batches = document_rows.DocumentBatches(**LOAD, loaded_at=WHEN, position=7)
+    batches = document_rows.DocumentBatches(**LOAD, loaded_at=WHEN)
     parsed = [batches.parse(b'{"markdown":"%d"}' % number) for number in range(3)]
     assert parsed[0] is not None
     assert parsed[2] is not None
-    assert (batches.append(parsed[0]), batches.append(parsed[2])) == (7, 8)
+    batches.append(parsed[0])
+    batches.append(parsed[2])
     assert batches.pending_bytes == 2 * (len(b'"0"') + document_rows.MIN_ROW_BYTES)
-    batch = batches.flush()()
+    batch = batches.flush()
     assert batch.column("markdown").to_pylist() == ["0", "2"]
-    assert batch.column("position").to_pylist() == [7, 8]
-    assert (batches.pending_bytes, batches.position, batches.flush()().num_rows) == (0, 9, 0)
+    assert batch.column("position").to_pylist() == [0, 1]
+    assert (batches.pending_bytes, batches.position, batches.flush().num_rows) == (0, 2, 0)
 
 
 def test_the_identity_of_a_document_is_distinct_and_cheap() -> None:
     raw = b'{"metadata":{"scrapeId":"s","sourceURL":"https://a.example/","url":["no text"]},"markdown":"x"}'
     parsed = parse_alone(raw)
-    assert parsed.identity == ("s", "https://a.example/", None, parsed.digest)
-    assert parse_alone(raw).identity == parsed.identity
+    assert (parsed.scrape_id, parsed.source_url, parsed.url) == ("s", "https://a.example/", None)
+    assert parse_alone(raw).digest == parsed.digest
     assert parse_alone(raw.replace(b'"x"', b'"y"')).digest != parsed.digest
     assert len(parsed.digest) == 16
     odd = b'{"metadata":{"url":"\\ud800"}}'
     assert (parse_alone(odd).url, parse_alone(odd).digest) == ("�", hashlib.sha256(odd).digest()[:16])
-    assert parse_alone(b"{}").identity[:3] == (None, None, None)
+    assert (parse_alone(b"{}").scrape_id, parse_alone(b"{}").url) == (None, None)
     assert parse_alone(b'{"metadata":{"scrapeId":""}}').scrape_id is None
     for other in (b"5", b"null", b'["text"]', b'{"a":1}'):
         raw = b'{"metadata":{"scrapeId":%b,"sourceURL":%b,"url":%b}}' % (other, other, other)
-        assert parse_alone(raw).identity[:3] == (None, None, None)
+        parsed = parse_alone(raw)
+    assert (parsed.scrape_id, parsed.source_url, parsed.url) == (None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from weblake.arrow import document_rows
 batches = document_rows.DocumentBatches("load", "job", "crawl", datetime(2026, 11, 23))
 for _ in range(99):
     batches.append(batches.parse(b'{"markdown":"m","metadata":{"title":"t","statusCode":200,"og:x":["y"]}}'))
-assert batches.flush()().num_rows == 99
+assert batches.flush().num_rows == 99
 assert not {"pyarrow.compute", "pandas"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

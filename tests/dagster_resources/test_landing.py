@@ -367,7 +367,7 @@ def test_the_landing_asset_alone_fails_until_another_job_was_started(bench: Benc
     line="_finish_retirement(dataset, intent, intent.load_id, by=gone.by)",
     becomes="pass",
 )
-@proves("2.3", at="src/weblake/dataset/slots.py", line="and other.created() < self.created()", becomes="and True")
+@proves("2.3", at="src/weblake/dataset/slots.py", line="and other.created() < later.created()", becomes="and True")
 @pytest.mark.system
 def test_an_older_job_that_is_collected_last_replaces_no_load(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch

@@ -34,7 +34,7 @@ def landed(lab: LandingLab, names: list[Any]) -> None:
 @proves(
     "3.8",
     at="src/weblake/loads/load_request.py",
-    line='load_id=load_id_of("request", kind, body, self.effective_key, partition),',
+    line='load_id=load_id_of("request", kind, body, self.new_key or self.key, partition),',
     becomes="load_id=new_load_key(),",
 )
 def test_a_directory(lab: LandingLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,13 +115,6 @@ def test_an_edited_or_foreign_state_is_tolerated(note: dict[str, object]) -> Non
     assert WatcherState.read(note) == WatcherState()
 
 
-def test_watchers_that_share_a_state_keep_fewer_jobs_each() -> None:
-    state = WatcherState(share=4)
-    state.record_round([ListedJob(uuid(n), n, None) for n in range(MAX_PENDING)], {})
-    assert len(state.pending) == MAX_PENDING // 4
-    assert len(WatcherState.read(state.write(), share=4).pending) == MAX_PENDING // 4
-
-
 @pytest.mark.parametrize(
     ("target", "pattern", "fits"),
     [

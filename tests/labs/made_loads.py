@@ -59,7 +59,7 @@ def land(dataset: Dataset, what: Intent, documents: int = 3, failed: int = 1, te
                 reconciler.document(parsed.scrape_id, parsed.source_url, parsed.url, b"")
                 rows.append(parsed)
             if documents:
-                file.write(rows.flush()())
+                file.write(rows.flush())
             written = file.close(json.dumps(receipt.to_dict(files=False)).encode())
         errors = JobErrors(errors=[JobError(url=url, code="GONE", error="gone") for url in pages[documents:]])
         staged = Staged(written, reconciler.close(errors, {}), receipt)

@@ -40,7 +40,8 @@ def land(
     batch = pages.with_computed(arrays.record_batch(schemas.DOCUMENTS, whole), pages.COMPUTED)
     with dataset.storage.scratch() as scratch:
         with parquet.ParquetFile(scratch / "x", schemas.DOCUMENTS, group_bytes=1200) as file:
-            file.write(batch)
+            for row in range(batch.num_rows):
+                file.write(batch.slice(row, 1))
             written = file.close(b"{}")
         if version == 1:
             pq.write_table(pa.Table.from_batches([batch]).drop_columns(list(pages.COMPUTED)), scratch / "x")

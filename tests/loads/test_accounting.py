@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weblake.api.models import JobErrors
-from weblake.loads import accounting, submitted_urls
+from weblake.loads import accounting
 from weblake.loads.accounting import Account, Reconciler
 
 HEAD: dict[str, object] = {"status": "completed"}
@@ -88,7 +88,7 @@ def test_two_pages_with_similar_urls_are_not_confused(one: str, other: str) -> N
 )
 @proves(
     "2.1",
-    at="src/weblake/loads/submitted_urls.py",
+    at="src/weblake/loads/accounting.py",
     line="return url not in self._answered",
     becomes="return self._arrived[page_key(url)] < self._keys[page_key(url)]",
 )
@@ -361,7 +361,7 @@ def test_the_counts_balance_without_a_list(documents: list[str], failed: list[st
 
 def test_a_url_accepts_as_many_results_as_it_was_sent_in_any_spelling() -> None:
     for urls, sent in ((["http://a.test/"] * 2, 1), (["http://a.test/", "https://a.test/"], 2)):
-        submitted = submitted_urls.Submitted(urls)
+        submitted = accounting.Submitted(urls)
         for _ in range(sent):
             assert submitted.has_room("http://A.test")
             submitted.answer("http://A.test")

@@ -507,7 +507,7 @@ OVERLAPS: dict[str, tuple[str, str, Mapping[str, str] | None, Mapping[str, str] 
 @proves(
     "O6",
     at="src/weblake/dataset/slots.py",
-    line="return self.slot_has_partition and",
+    line="return later.slot_has_partition and",
     becomes="return False and",
     case="a backfill of the same day",
 )

@@ -80,7 +80,7 @@ def test_a_job_landed_by_its_id_does_not_land_again_by_its_request(lab: LandingL
     assert rows(lab) == len(URLS)
 
 
-@proves("2.6", at="src/weblake/loads/publishing.py", line="if by != intent.load_id:", becomes="if False:")
+@proves("2.6", at="src/weblake/loads/publishing.py", line="if by != load_id:", becomes="if False:")
 def test_two_commands_that_land_one_job_at_the_same_moment_land_it_once(lab: LandingLab) -> None:
     lab.web.held.add("*")
     _, job, _ = load.start_load(lab.client, lab.dataset, batch())

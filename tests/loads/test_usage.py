@@ -70,7 +70,7 @@ def test_a_day_is_merged_by_id_and_its_records_stay_for_a_day(storage: Storage) 
         (layout.activity_path(OTHER), 1),
         (layout.activity_path(DAY), 3),
     ]
-    assert [file.bytes for file in again] == [storage.size(file.path) for file in again]
+    assert [file.bytes for file in again] == [storage.find_size(file.path) for file in again]
     with storage.open_input(layout.activity_path(DAY)) as file:
         row = pq.read_table(file).to_pylist()[2]
     assert row == {
@@ -246,7 +246,7 @@ def test_an_earlier_report_does_not_replace_a_later_one(storage: Storage, minute
     (file,) = land_report(report(later - timedelta(seconds=1), 10), storage)
     with storage.open_input(file.path) as source:
         assert [row["total_credits"] for row in pq.read_table(source).to_pylist()] == [credits_used]
-    assert (file.path, file.rows, file.bytes) == (landed.path, 1, storage.size(landed.path))
+    assert (file.path, file.rows, file.bytes) == (landed.path, 1, storage.find_size(landed.path))
     (file,) = land_report(report(later, 30), storage)
     with storage.open_input(file.path) as source:
         assert [row["total_credits"] for row in pq.read_table(source).to_pylist()] == [30.0]

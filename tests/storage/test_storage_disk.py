@@ -378,21 +378,9 @@ def test_preflight_refuses_a_folder_in_which_nothing_can_be_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Permissions do not bind the superuser, who may run this test."""
-    folder, mkdir, open_file = tmp_path / "documents" / "load_date=2026-11-21", Path.mkdir, os.open
+    folder = tmp_path / "documents" / "load_date=2026-11-21"
     folder.mkdir(parents=True)
-
-    def refused(path: Path, *args: int, **options: bool) -> None:
-        if path.parent == folder:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        mkdir(path, *args, **options)
-
-    def refused_unnamed(path: Path, flags: int, *args: int) -> int:
-        if path == folder and flags & os.O_WRONLY:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return open_file(path, flags, *args)
-
-    monkeypatch.setattr(Path, "mkdir", refused)
-    monkeypatch.setattr(os, "open", refused_unnamed)
+    monkeypatch.setattr(os, "access", lambda path, mode, **_: path != folder)
     with pytest.raises(StorageRefused, match="write permission"):
         open_storage(tmp_path).preflight("documents/load_date=2026-11-21")
 

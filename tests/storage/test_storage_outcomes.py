@@ -205,7 +205,7 @@ def test_no_file_is_looked_up_in_a_cached_listing() -> None:
             return io.BytesIO(b"x" * int(str(self.info(path)["size"])))
 
     for look in (
-        lambda storage: storage.size("a"),
+        lambda storage: storage.find_size("a"),
         lambda storage: len(storage.list("a/b/c")[0]) - 4,
         lambda storage: len(storage.open_input("a").read()),
     ):

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from upath import UPath
 
+from weblake.dataset.root import open_dataset, refuse_memory
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.storage import open_storage, refuse_memory
+from weblake.storage import open_storage
 from weblake.storage.local import LocalStorage
 
 # --- the door ---
@@ -127,8 +128,8 @@ def test_no_message_recommends_a_root_that_ends_with_the_process(root: object) -
 
 
 def test_only_a_root_in_memory_ends_with_the_process(local_root: str) -> None:
-    refuse_memory(open_storage(local_root), "this process")
+    refuse_memory(open_dataset(local_root), "this process")
     for root in ("memory://x/lake", "MEMORY://x", UPath("memory://x/lake")):
         with pytest.raises(StorageRefused, match="in the memory of this process and gone") as caught:
-            refuse_memory(open_storage(root), "this process", hint="Or so.")
+            refuse_memory(open_dataset(root), "this process", hint="Or so.")
         assert caught.value.hint == "Give a local path, s3://, gs:// or abfs://. Or so."

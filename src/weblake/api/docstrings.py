@@ -28,8 +28,27 @@ def entries(documented: object) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in found}
 
 
+class _Docstring:
+    """The docstring of a class, which is completed when it is first read: a process that runs a load never does."""
+
+    def __init__(self, own: str | None, fields: Mapping[str, Any] | None) -> None:
+        self._own, self._fields = own, fields
+
+    def __get__(self, instance: object, owner: type) -> str | None:
+        owner.__doc__ = self._own
+        return complete(owner, fields=self._fields).__doc__
+
+
 def document(target: T, *, fields: Mapping[str, Any] | None = None) -> T:
-    """Add to the docstring of a class or function the parameters that it lacks, and return it; also a decorator.
+    """Let `complete` add the parameters to a docstring, of a class when it is first read; also a decorator."""
+    if not isinstance(target, type):
+        return complete(target)
+    target.__doc__ = _Docstring(target.__doc__, fields)  # type: ignore[assignment]
+    return target
+
+
+def complete(target: T, *, fields: Mapping[str, Any] | None = None) -> T:
+    """Add to the docstring of a class or function the parameters that it lacks, and return it.
 
     Args:
         target: A class, which gets the parameters of its bases in the same package; or a function, which gets the

@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from weblake.api.options import to_wire
 from weblake.api.options.values import file_name, uuid_problem
 from weblake.api.steps import Request, Upload
 from weblake.errors import InvalidOption
@@ -48,7 +47,9 @@ def read(
     name: str, path: str, decode: Callable[[object], T], query: Mapping[str, object] | None = None
 ) -> Operation[T]:
     """Return a GET operation; `query` has wire names."""
-    pairs = tuple((key, _query_text(value)) for key, value in (query or {}).items())
+    pairs = tuple(
+        (key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in (query or {}).items()
+    )
     return Operation(name, Request("GET", path, query=pairs, deadline_s=READ_DEADLINE_S), decode, repeatable=True)
 
 
@@ -121,11 +122,6 @@ def url_list(urls: Iterable[str]) -> object:
     return list(urls)
 
 
-def wire_options(cls: type, options: Mapping[str, object], **more: object) -> dict[str, object]:
-    """Return the options and the positional arguments, checked, under wire names."""
-    return to_wire(cls, {**more, **options})
-
-
 def _source(file: Path | str | bytes) -> tuple[Path | bytes, int]:
     if isinstance(file, bytes | bytearray | memoryview):
         data = bytes(file)
@@ -141,9 +137,3 @@ def _source(file: Path | str | bytes) -> tuple[Path | bytes, int]:
     if not path.is_file():
         raise InvalidOption(f"`file` is no file: {path}.", hint="Give the path of one file.")
     return path, size
-
-
-def _query_text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

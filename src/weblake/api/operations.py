@@ -24,7 +24,6 @@ from weblake.api.operation import (
     start,
     upload,
     url_list,
-    wire_options,
 )
 from weblake.api.options.values import job_id as checked_job
 from weblake.api.options.values import session_id as checked_session
@@ -33,7 +32,7 @@ from weblake.api.steps import Request
 
 def scrape(url: str, **options: Unpack[o.ScrapeOptions]) -> Operation[m.ScrapeResponse]:
     """Scrape one page, within `timeout` (default 60 s)."""
-    body = wire_options(o.ScrapeRequest, options, url=url)
+    body = o.to_wire(o.ScrapeRequest, {"url": url, **options})
     return post("scrape", "/v2/scrape", m.ScrapeResponse.decode, body, page_deadline(body))
 
 
@@ -45,7 +44,7 @@ def get_scrape(job_id: str) -> Operation[m.ScrapeResponse]:
 def interact(job_id: str, **options: Unpack[o.InteractOptions]) -> Operation[m.ExecutionResult]:
     """Run `code` or a `prompt` in the browser of a scrape; `timeout` is in seconds (default 30)."""
     path = f"/v2/scrape/{checked_job(job_id)}/interact"
-    body = wire_options(o.InteractOptions, options)
+    body = o.to_wire(o.InteractOptions, options)
     # The first call loads the page of the scrape again, which may take as long as a scrape.
     deadline = code_deadline(body) + page_deadline({})
     operation = post("interact", path, m.ExecutionResult.decode, body, deadline)
@@ -62,26 +61,26 @@ def parse_file(
     file: Path | str | bytes, *, filename: str | None = None, **options: Unpack[o.ParseOptions]
 ) -> Operation[m.ScrapeResponse]:
     """Convert a file of at most 50 MB: a path, or bytes with a `filename`, whose extension is the file type."""
-    wire = wire_options(o.ParseOptions, options)
+    wire = o.to_wire(o.ParseOptions, options)
     request = Request("POST", "/v2/parse", upload=upload(file, filename, wire), deadline_s=page_deadline(wire))
     return Operation("parse_file", request, m.ScrapeResponse.decode, repeatable=False)
 
 
 def create_browser(**options: Unpack[o.BrowserOptions]) -> Operation[m.BrowserSession]:
     """Open a remote browser for `ttl` seconds (default 300)."""
-    body = {"ttl": 300, **wire_options(o.BrowserOptions, options)}
+    body = {"ttl": 300, **o.to_wire(o.BrowserOptions, options)}
     return post("create_browser", "/v2/browser", m.BrowserSession.decode, body)
 
 
 def list_browsers(**query: Unpack[o.BrowserFilter]) -> Operation[m.BrowserList]:
     """List the team's browsers, of one `status` if given."""
-    return read("list_browsers", "/v2/browser", m.BrowserList.decode, wire_options(o.BrowserFilter, query))
+    return read("list_browsers", "/v2/browser", m.BrowserList.decode, o.to_wire(o.BrowserFilter, query))
 
 
 def execute_in_browser(session_id: str, code: str, **options: Unpack[o.ExecuteOptions]) -> Operation[m.ExecutionResult]:
     """Run code in a remote browser; `timeout` is in seconds."""
     path = f"/v2/browser/{checked_session(session_id)}/execute"
-    body = wire_options(o.ExecuteRequest, options, code=code)
+    body = o.to_wire(o.ExecuteRequest, {"code": code, **options})
     return post("execute_in_browser", path, m.ExecutionResult.decode, body, code_deadline(body))
 
 
@@ -98,7 +97,7 @@ def start_batch_scrape(
     URLs that cannot be scraped are returned in `invalid_urls`; with `ignore_invalid_urls=False` the whole request is
     refused if there is one.
     """
-    body = {"ignoreInvalidURLs": True, **wire_options(o.BatchScrapeRequest, options, urls=url_list(urls))}
+    body = {"ignoreInvalidURLs": True, **o.to_wire(o.BatchScrapeRequest, {"urls": url_list(urls), **options})}
     return start("start_batch_scrape", "/v2/batch/scrape", m.JobStarted.decode, body, idempotency_key)
 
 
@@ -123,7 +122,7 @@ def start_crawl(
     url: str, *, idempotency_key: str | None = None, **options: Unpack[o.CrawlOptions]
 ) -> Operation[m.JobStarted]:
     """Start a job that follows the links of a site; `scrape_options` are the options of each page."""
-    body = wire_options(o.CrawlRequest, options, url=url)
+    body = o.to_wire(o.CrawlRequest, {"url": url, **options})
     return start("start_crawl", "/v2/crawl", m.JobStarted.decode, body, idempotency_key)
 
 
@@ -149,19 +148,19 @@ def list_active_crawls() -> Operation[m.ActiveCrawls]:
 
 def preview_crawl_params(url: str, prompt: str) -> Operation[m.CrawlParamsPreview]:
     """Return the crawl options that a prompt would be converted to; no crawl is started."""
-    body = wire_options(o.CrawlParamsPreviewRequest, {}, url=url, prompt=prompt)
+    body = o.to_wire(o.CrawlParamsPreviewRequest, {"url": url, "prompt": prompt})
     return post("preview_crawl_params", "/v2/crawl/params-preview", m.CrawlParamsPreview.decode, body)
 
 
 def map_site(url: str, **options: Unpack[o.MapOptions]) -> Operation[m.SiteMap]:
     """List the URLs of a site."""
-    body = wire_options(o.MapRequest, options, url=url)
+    body = o.to_wire(o.MapRequest, {"url": url, **options})
     return post("map_site", "/v2/map", m.SiteMap.decode, body, page_deadline(body))
 
 
 def search(query: str, **options: Unpack[o.SearchOptions]) -> Operation[m.SearchResponse]:
     """Search the web; with `scrape_options` the results are scraped as well."""
-    body = wire_options(o.SearchRequest, options, query=query)
+    body = o.to_wire(o.SearchRequest, {"query": query, **options})
     return post("search", "/v2/search", m.SearchResponse.decode, body, page_deadline(body))
 
 
@@ -170,7 +169,7 @@ def start_extract(
 ) -> Operation[m.JobStarted]:
     """Start an extraction from `urls`, which may hold globs, from pages that a `prompt` finds, or both."""
     more = {} if urls is None else {"urls": url_list(urls)}
-    body = wire_options(o.ExtractRequest, options, **more)
+    body = o.to_wire(o.ExtractRequest, {**more, **options})
     return start("start_extract", "/v2/extract", m.JobStarted.decode, body, idempotency_key)
 
 
@@ -183,7 +182,7 @@ def start_agent(
     prompt: str, *, idempotency_key: str | None = None, **options: Unpack[o.AgentOptions]
 ) -> Operation[m.JobStarted]:
     """Start an agent that gathers the data that the prompt asks for."""
-    body = wire_options(o.AgentRequest, options, prompt=prompt)
+    body = o.to_wire(o.AgentRequest, {"prompt": prompt, **options})
     return start("start_agent", "/v2/agent", m.JobStarted.decode, body, idempotency_key)
 
 
@@ -199,18 +198,18 @@ def cancel_agent(job_id: str) -> Operation[m.Cancelled]:
 
 def list_activity(**query: Unpack[o.ActivityOptions]) -> Operation[m.ActivityPage]:
     """List one page of the team's API calls of the last 24 hours, newest first."""
-    return read("list_activity", "/v2/team/activity", m.ActivityPage.decode, wire_options(o.ActivityOptions, query))
+    return read("list_activity", "/v2/team/activity", m.ActivityPage.decode, o.to_wire(o.ActivityOptions, query))
 
 
 def historical_credit_usage(**query: Unpack[o.UsageOptions]) -> Operation[m.HistoricalUsage]:
     """Return the credits used by month, and by API key with `by_api_key`."""
-    wire = wire_options(o.UsageOptions, query)
+    wire = o.to_wire(o.UsageOptions, query)
     return read("historical_credit_usage", "/v2/team/credit-usage/historical", m.HistoricalUsage.decode, wire)
 
 
 def historical_token_usage(**query: Unpack[o.UsageOptions]) -> Operation[m.HistoricalUsage]:
     """Return the tokens used by month, and by API key with `by_api_key`."""
-    wire = wire_options(o.UsageOptions, query)
+    wire = o.to_wire(o.UsageOptions, query)
     return read("historical_token_usage", "/v2/team/token-usage/historical", m.HistoricalUsage.decode, wire)
 
 
@@ -236,4 +235,4 @@ def concurrency_check() -> Operation[m.ConcurrencyCheck]:
 
 def _chunk_query(skip: int | None, limit: int | None) -> dict[str, object]:
     query = {"skip": skip, "limit": limit}
-    return wire_options(o.ChunkQuery, {name: value for name, value in query.items() if value is not None})
+    return o.to_wire(o.ChunkQuery, {name: value for name, value in query.items() if value is not None})

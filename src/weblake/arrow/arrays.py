@@ -29,10 +29,7 @@ def record_batch(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.
     Values must have their column's type: a wrong one raises an error of pyarrow or Python. Datetimes without a time
     zone are interpreted as UTC.
     """
-    named = set[str]().union(*rows)
-    return column_batch(
-        schema, len(rows), {name: [row.get(name) for row in rows] for name in schema.names if name in named}
-    )
+    return column_batch(schema, len(rows), {name: [row.get(name) for row in rows] for name in schema.names})
 
 
 def column_batch(schema: pa.Schema, rows: int, columns: Mapping[str, Values]) -> pa.RecordBatch:

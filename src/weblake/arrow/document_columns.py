@@ -6,82 +6,96 @@ their JSON text is stored unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
 from msgspec import Raw
 
 from weblake.api import response_json
-from weblake.arrow import arrays, fields, pages, schemas, texts
+from weblake.arrow import arrays, fields, pages, schemas
 from weblake.arrow.documents import Parsed
 
 _METADATA = "metadata"
 _KNOWN_FIELDS = {*fields.FIELDS, _METADATA}
-#: Field name to (column, reader) of the columns whose values stay JSON text until the whole batch is decoded.
-_DEFERRED_FIELDS = {
-    name: (column, read) for name, (column, read) in fields.FIELDS.items() if read in fields.DEFERRED_READERS
-}
-_DEFERRED_READERS = dict(_DEFERRED_FIELDS.values())
+#: Minimum average bytes of a text; shorter texts are decoded faster one by one.
+MIN_MEAN_BYTES = 1 << 10
 _UNCONVERTED_TYPES = {str, type(None)}
-#: The JSON texts of such columns, by column.
-Deferred: TypeAlias = Mapping[str, Sequence[Raw | None]]
 
 
-def columns(documents: Sequence[Parsed]) -> tuple[dict[str, arrays.Values], Deferred]:
-    """Return the decoded columns of the documents, and the JSON texts from which `deferred_columns` makes the others.
+def columns(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
+    """Return the columns of the documents; a column that is not in the result is null.
 
-    Columns in neither result are null. Raises UnicodeDecodeError if a document holds bytes that are not UTF-8.
+    A value that does not fit its column goes to the column `extra`. Raises UnicodeDecodeError if a document holds bytes
+    that are not UTF-8.
     """
-    there = _field_names(documents)
-    left = {
-        _DEFERRED_FIELDS[name][0]: [document.fields.get(name) for document in documents]
-        for name in _DEFERRED_FIELDS.keys() & there
+    there = set[str]().union(*(document.fields for document in documents))
+    raws = {
+        fields.TEXT_COLUMNS[name]: [document.fields.get(name) for document in documents]
+        for name in fields.TEXT_COLUMNS.keys() & there
     }
-    return _columns(documents, there, fields.FIELDS.keys() - _DEFERRED_FIELDS.keys()), left
-
-
-def deferred_columns(left: Deferred) -> Mapping[str, arrays.Values]:
-    """Return the columns of these JSON texts; most of the work runs without the interpreter lock.
-
-    Raises UnicodeDecodeError for bytes that are not UTF-8, and one of fields.TYPE_ERRORS for a value that does not fit
-    its column.
-    """
-    made = texts.columns(left, schemas.DOCUMENTS)
-    if made is not None:
-        return made
-    fit = fields.Fit()
-    return {
-        name: [None if raw is None else _DEFERRED_READERS[name](raw, fit) for raw in raws]
-        for name, raws in left.items()
-    }
-
-
-def all_columns(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
-    """Return all columns of documents that may have fields that do not fit their columns; these go to `extra`."""
-    return _columns(documents, _field_names(documents), fields.FIELDS.keys())
-
-
-def _field_names(documents: Sequence[Parsed]) -> Set[str]:
-    """Return the names of all fields that at least one document has."""
-    return set[str]().union(*(document.fields for document in documents))
-
-
-def _columns(documents: Sequence[Parsed], there: Set[str], names: Set[str]) -> dict[str, arrays.Values]:
+    texts = text_columns(raws, schemas.DOCUMENTS)
+    names = there & (fields.FIELDS.keys() if texts is None else fields.FIELDS.keys() - fields.TEXT_COLUMNS.keys())
     made: dict[str, arrays.Values] = {
         "repaired": [document.repaired for document in documents],
         "page_key": [pages.key_of(document.source_url, document.url) for document in documents],
     }
     misfits: dict[int, set[str]] = {}
-    for name in there & names:
+    for name in names:
         column, read = fields.FIELDS[name]
         made[column] = _read(name, read, documents, misfits)
-    made |= _metadata(documents)
+    made |= (texts or {}) | _metadata(documents)
     if misfits or not there <= _KNOWN_FIELDS or any(document.metadata is None for document in documents):
         made["extra"] = [_extra(document, misfits.get(row, ())) for row, document in enumerate(documents)]
     return made
+
+
+def text_columns(
+    values: Mapping[str, Sequence[response_json.JsonBytes | None]], schema: pa.Schema
+) -> dict[str, pa.Array] | None:
+    """Return these columns of the schema from JSON texts, which must be valid JSON except for their encoding.
+
+    Arrow's JSON reader unescapes directly into a column, without the interpreter lock. As a Python string, the HTML of
+    a page costs decoding, up to four times its bytes of memory, and encoding for Arrow.
+
+    None becomes null. Return None instead of all columns if Arrow refuses one value (a lone surrogate, bytes that are
+    not UTF-8, a value of another type than its column), or if the strings are too short to save time.
+    """
+    kinds = {name: schema.field(name).type for name in values}
+    sizes = [
+        memoryview(raw).nbytes
+        for name, raws in values.items()
+        if kinds[name] == pa.large_string()
+        for raw in raws
+        if raw is not None
+    ]
+    if not sizes or sum(sizes) < MIN_MEAN_BYTES * len(sizes):
+        return None
+    import pyarrow.json as reader  # importing costs a small job more than it saves
+
+    separators = [b'{"%d":' % at if at == 0 else b',"%d":' % at for at in range(len(values))]
+    parts: list[response_json.JsonBytes] = []
+    for row in zip(*values.values(), strict=True):
+        for separator, raw in zip(separators, row, strict=True):
+            parts += (separator, b"null" if raw is None else raw)
+        parts.append(b"}\n")
+    lines = b"".join(parts)
+    del parts
+    try:
+        read = reader.read_json(
+            pa.BufferReader(lines),
+            read_options=reader.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+            parse_options=reader.ParseOptions(
+                explicit_schema=pa.schema([(str(at), kind) for at, kind in enumerate(kinds.values())])
+            ),
+        ).combine_chunks()
+        read.validate(full=True)
+    except pa.ArrowInvalid:
+        return None
+    made = {name: read.column(at).chunk(0) for at, name in enumerate(values)}
+    # Lists of strings must not contain null, which Arrow accepts.
+    return None if any(pa.types.is_list(kinds[name]) and made[name].values.null_count for name in made) else made
 
 
 def _read(name: str, read: fields.Reader, documents: Sequence[Parsed], misfits: dict[int, set[str]]) -> list[object]:

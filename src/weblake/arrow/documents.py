@@ -42,19 +42,9 @@ class Parsed(msgspec.Struct, gc=False):  # created in a tenth of the time of a d
         return self.texts[self.place]
 
     @property
-    def size(self) -> int:
-        """The total bytes of JSON of all top-level fields."""
-        return sum(map(len, self.fields.values()))
-
-    @property
     def digest(self) -> bytes:
         """The first 16 bytes of the SHA-256 of the original JSON text; computed at each access."""
         return hashlib.sha256(self.raw).digest()[:16]
-
-    @property
-    def identity(self) -> tuple[str | None, str | None, str | None, bytes]:
-        """The identity of the document: scrape_id, source_url, url, digest."""
-        return self.scrape_id, self.source_url, self.url, self.digest
 
 
 def parse(texts: response_json.Documents, place: int) -> Parsed:

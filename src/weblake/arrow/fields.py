@@ -52,17 +52,8 @@ def _read_text(raw: Raw, fit: Fit) -> str | None:
     return text(raw)
 
 
-def _read_long_text(raw: Raw, fit: Fit) -> str | None:
-    """Return the string; a reader of its own, because Arrow reads the columns of long texts faster."""
-    return text(raw)
-
-
 def _read_texts(raw: Raw, fit: Fit) -> list[str] | None:
     return _texts(raw)
-
-
-#: The readers whose values Arrow reads faster, many at once (texts.py).
-DEFERRED_READERS = (_read_long_text, _read_texts)
 
 
 def _read_json(raw: Raw, fit: Fit) -> str | None:
@@ -180,15 +171,15 @@ _CHANGE_TRACKING: Spec = {
 
 #: The top-level fields that have a column: name of the column, and the reader.
 FIELDS: Spec = {
-    "markdown": ("markdown", _read_long_text),
-    "summary": ("summary", _read_long_text),
-    "html": ("html", _read_long_text),
-    "rawHtml": ("raw_html", _read_long_text),
-    "screenshot": ("screenshot", _read_long_text),
-    "audio": ("audio", _read_long_text),
-    "video": ("video", _read_long_text),
-    "answer": ("answer", _read_long_text),
-    "highlights": ("highlights", _read_long_text),
+    "markdown": ("markdown", _read_text),
+    "summary": ("summary", _read_text),
+    "html": ("html", _read_text),
+    "rawHtml": ("raw_html", _read_text),
+    "screenshot": ("screenshot", _read_text),
+    "audio": ("audio", _read_text),
+    "video": ("video", _read_text),
+    "answer": ("answer", _read_text),
+    "highlights": ("highlights", _read_text),
     "warning": ("warning", _read_text),
     "links": ("links", _read_texts),
     "images": ("images", _read_texts),
@@ -196,6 +187,11 @@ FIELDS: Spec = {
     "branding": ("branding", _read_object_json),
     "actions": ("actions", _struct(_ACTIONS)),
     "changeTracking": ("change_tracking", _struct(_CHANGE_TRACKING)),
+}
+
+#: The columns of long texts and of lists of texts, which Arrow reads faster, many at once (document_columns.py).
+TEXT_COLUMNS = {
+    name: column for name, (column, read) in FIELDS.items() if read in (_read_text, _read_texts) and name != "warning"
 }
 
 #: The metadata keys that have a column in addition to their entry in the map.

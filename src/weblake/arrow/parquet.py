@@ -19,12 +19,16 @@ from typing import IO, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weblake.arrow.row_groups import RowGroupBuffer, writer
 from weblake.arrow.schemas import SCHEMA_VERSION
 from weblake.errors import StorageRefused
 
-#: Maximum bytes of Arrow data of a row group. It is closed at half of this size, so a chunk of 10 MB is one row group.
-GROUP_BYTES = 16 << 20
+#: Bytes of Arrow data at which a row group is closed; it has at most a batch more.
+GROUP_BYTES = 8 << 20
+#: Maximum rows of a batch of a table that is written at once.
+TABLE_ROWS = 1 << 15
+#: Columns whose values repeat from row to row: they are dictionary-encoded.
+_DICTIONARY_COLUMNS = {"load_id", "job_id", "job_kind", "status_code", "language", "content_type", "error", "warning"}
+_DICTIONARY_COLUMNS |= {"outcome", "code", "api_key", "endpoint", "api_version"}
 
 #: Keys of the footer's metadata.
 RECEIPT_KEY = b"weblake.receipt"
@@ -53,7 +57,10 @@ class ParquetFile:
         self.schema = schema
         #: Rows received so far, written to disk or not.
         self.rows = 0
-        self._buffer = RowGroupBuffer(group_bytes)
+        self._group_bytes = group_bytes
+        #: The batches of the row group that is not complete yet, and their bytes of Arrow data.
+        self._group: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
         self._is_open = False
         #: The row groups that another thread is encoding, or is to encode.
         self._encoding: list[Future[None]] = []
@@ -61,7 +68,7 @@ class ParquetFile:
             self.path.open("xb").close()
         with self._storage(), self._remove_on_error():
             self._sink = pa.OSFile(str(self.path), "wb")
-            self._writer = writer(self._sink, schema)
+            self._writer = _writer(self._sink, schema)
             self._thread = ThreadPoolExecutor(1, "weblake-parquet")
             self._is_open = True
 
@@ -71,9 +78,11 @@ class ParquetFile:
         with self._storage(), self._remove_on_error():
             if not batch.schema.equals(self.schema):
                 raise ValueError(f"A batch for {self.path.name} has another schema than the file.")
-            for group in self._buffer.add(batch):
-                self._append(group)
+            self._group.append(batch)
+            self._pending_bytes += batch.nbytes
             self.rows += batch.num_rows
+            if self._pending_bytes >= self._group_bytes:
+                self._encode_group()
 
     def close(self, receipt_json: bytes | None = None) -> Written:
         """Write the footer, sync the file to disk, verify it, and return its path, rows and bytes.
@@ -82,7 +91,7 @@ class ParquetFile:
         """
         self._require_open()
         with self._storage(), self._remove_on_error():
-            self._append(self._buffer.rest())
+            self._encode_group()
             self._wait()
             footer = {VERSION_KEY: str(SCHEMA_VERSION).encode()}
             if receipt_json is not None:
@@ -119,10 +128,11 @@ class ParquetFile:
         if not self._is_open:
             raise ValueError(f"{self.path.name} is closed.")
 
-    def _append(self, group: list[pa.RecordBatch]) -> None:
+    def _encode_group(self) -> None:
         self._wait(left=1)
-        if group:
-            table = pa.Table.from_batches(group, schema=self.schema)
+        table = pa.Table.from_batches(self._group, schema=self.schema)
+        self._group, self._pending_bytes = [], 0
+        if table.num_rows:
             self._encoding.append(self._thread.submit(self._writer.write_table, table, row_group_size=table.num_rows))
 
     def _wait(self, *, left: int = 0) -> None:
@@ -161,26 +171,39 @@ class ParquetFile:
             raise
 
 
+def _writer(out: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a writer with the settings of all files of weblake.
+
+    Bodies, lists and structs have neither dictionary nor statistics, which no query would use.
+    """
+    bodies = {field.name for field in schema if field.type == pa.large_string() or pa.types.is_nested(field.type)}
+    return pq.ParquetWriter(
+        out,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[name for name in schema.names if name in _DICTIONARY_COLUMNS],
+        write_statistics=[name for name in schema.names if name not in bodies],
+    )
+
+
 def write_table(path: Path, table: pa.Table, receipt: bytes | None = None) -> Written:
     """Write one table as one verified Parquet file and return its path, rows and bytes; raises as ParquetFile."""
     with ParquetFile(path, table.schema) as file:
-        for batch in table.to_batches():
+        for batch in table.to_batches(TABLE_ROWS):
             file.write(batch)
         return file.close(receipt)
 
 
-def read_receipt(source: Path | str | IO[bytes]) -> dict[str, object] | None:
+def read_receipt(source: IO[bytes]) -> dict[str, object] | None:
     """Return the receipt in the footer of a Parquet file, or None if it holds none. Only the footer is read.
 
     Raises StorageRefused if it is not a readable Parquet file.
     """
     try:
-        if not isinstance(source, Path | str):
-            return _receipt(pq.read_metadata(source))
-        with Path(source).open("rb") as file:
-            return _receipt(pq.read_metadata(file))
+        return _receipt(pq.read_metadata(source))
     except (OSError, pa.ArrowInvalid) as e:
-        raise _storage_error(source if isinstance(source, Path | str) else "The file", str(e)) from e
+        raise _storage_error("The file", str(e)) from e
 
 
 def columns_in_file(file: pq.ParquetFile, columns: Sequence[str], table: pa.Schema) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from importlib import metadata
 from typing import Annotated
 
 import typer
+from packaging.requirements import Requirement
 from rich.markup import escape
 
 from weblake import credentials, output
@@ -28,8 +28,6 @@ TIMEOUT_S = 10.0
 #: The orchestrators, and the package that integrates each.
 INTEGRATIONS = {"apache-airflow": "airflow-provider-weblake", "dagster": "dagster-weblake"}
 _SYSTEMS = ("Linux", "Darwin")
-_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*([^;]*?)\s*(?:;.*extra == ['\"]([\w-]+)['\"].*)?")
-_BOUND = re.compile(r"(>=|<)\s*([\d.]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,35 +123,35 @@ def _packages() -> Iterator[Finding]:
 
 def _package(name: str) -> Finding:
     """Return whether the packages that a package always needs are installed in versions that it supports."""
-    needed = [(each, bounds) for each, bounds, extra in _requirements(name) if not extra]
-    wrong = [_described(each, bounds) for each, bounds in needed if not _fits(each, bounds)]
+    needed = _requirements(name)
+    wrong = [_described(each) for each in needed if not _fits(each)]
     text = f"{name} {_version(name)}"
     if wrong:
         return Finding(name, PROBLEM, f"{text} with {', '.join(wrong)}.", f"pip install --upgrade {name}")
-    with_what = [f"{each} {_version(each)}" for each, _ in needed if each in INTEGRATIONS]
+    with_what = [f"{each.name} {_version(each.name)}" for each in needed if each.name in INTEGRATIONS]
     return Finding(name, OK, " with ".join([text, *with_what]))
 
 
 def _extras() -> Iterator[Finding]:
     """Yield the extras of weblake that are installed, and those of which a package has an unsupported version."""
-    parts: dict[str, list[tuple[str, str]]] = {}
-    for name, bounds, extra in _requirements("weblake"):
-        if extra:
-            parts.setdefault(extra, []).append((name, bounds))
-    whole = sorted(extra for extra, needed in parts.items() if all(_fits(*each) for each in needed))
-    absent = sorted(parts.keys() - set(whole))
-    yield Finding("extras", OK, f"installed: {', '.join(whole) or 'none'}; not: {', '.join(absent) or 'none'}")
-    for extra in absent:
-        for name, bounds in parts[extra]:
-            if _version(name) and not _fits(name, bounds):
-                yield Finding("extras", NOTE, f"{_described(name, bounds)}.", f"pip install 'weblake[{extra}]'")
+    extras = metadata.metadata("weblake").get_all("Provides-Extra") or ()
+    wrong = {extra: [each for each in _requirements("weblake", extra) if not _fits(each)] for extra in sorted(extras)}
+    whole, absent = (", ".join(each for each in wrong if bool(wrong[each]) is lacks) for lacks in (False, True))
+    yield Finding("extras", OK, f"installed: {whole or 'none'}; not: {absent or 'none'}")
+    for extra, needed in wrong.items():
+        for each in needed:
+            if _version(each.name):
+                yield Finding("extras", NOTE, f"{_described(each)}.", f"pip install 'weblake[{extra}]'")
 
 
-def _requirements(name: str) -> Iterator[tuple[str, str, str]]:
-    """Yield name, bounds and extra of each package that an installed package names; no extra is the empty text."""
-    for line in metadata.requires(name) or ():
-        if (found := _REQUIREMENT.fullmatch(line)) and found[1] != name:
-            yield found[1], found[2], found[3] or ""
+def _requirements(name: str, extra: str = "") -> list[Requirement]:
+    """Return what an installed package always needs, or what one of its extras adds."""
+    found = [each for each in map(Requirement, metadata.requires(name) or ()) if each.name != name]
+    return [
+        each
+        for each in found
+        if bool(extra) == ("extra" in str(each.marker)) and (not each.marker or each.marker.evaluate({"extra": extra}))
+    ]
 
 
 def _version(name: str) -> str | None:
@@ -163,22 +161,13 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _fits(name: str, bounds: str) -> bool:
-    """Return whether a package is installed in a version within bounds such as `>=1.2,<2`."""
-    version = _version(name)
-    return version is not None and all(
-        (_numbers(version) >= _numbers(bound)) is (sign == ">=") for sign, bound in _BOUND.findall(bounds)
-    )
+def _fits(needed: Requirement) -> bool:
+    version = _version(needed.name)
+    return version is not None and needed.specifier.contains(version, prereleases=True)
 
 
-def _numbers(version: str) -> list[int]:
-    """Return the numbers of a version; a pre-release counts as its release."""
-    release = re.match(r"[\d.]*", version)
-    return [int(each) for each in (release[0] if release else "").split(".") if each]
-
-
-def _described(name: str, bounds: str) -> str:
-    return f"{name} {_version(name) or 'missing'} (needed: {bounds})"
+def _described(needed: Requirement) -> str:
+    return f"{needed.name} {_version(needed.name) or 'missing'} (needed: {needed.specifier})"
 
 
 def _service(client: Client, settings: credentials.Settings | None) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ import httpx
 
 from weblake import credentials
 from weblake.api import operations
-from weblake.api.docstrings import document
+from weblake.api.docstrings import complete
 from weblake.api.operation import Operation
 from weblake.api.steps import AsyncTransport, Flow, Transport, arun, run
 from weblake.credentials import ApiKey, redact_error
@@ -38,10 +38,17 @@ class _Method(Generic[P, T]):
     """An operation as a method: it returns the value with a `Client`, and an awaitable with an `AsyncClient`."""
 
     def __init__(self, build: Callable[P, Operation[T]]) -> None:
+        self._build = build
+
+    @functools.cached_property
+    def _method(self) -> Callable[..., Any]:
+        """The method; made when it is first asked for, with its completed docstring."""
+        build = self._build
+
         def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
             return self.call(build(*args, **kwargs))
 
-        self._method = functools.update_wrapper(method, document(build))
+        return functools.update_wrapper(method, complete(build))
 
     @overload
     def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
@@ -130,17 +137,14 @@ class _Client(Generic[HttpClientT, TransportT]):
         if self._transport is not None:
             return self._transport
         with self._lock:
-            if self._opened is None:
-                self._opened = self._open()
-        opened: TransportT = self._opened
-        return opened
+            if self._opened is None and self._settings is not None:
+                self._opened = self._make(self._settings.base_url, self._settings.api_key)
+            elif self._opened is None:
+                from weblake.client import embedded
 
-    def _open(self) -> Any:
-        if self._settings is not None:
-            return self._make(self._settings.base_url, self._settings.api_key)
-        from weblake.client import embedded
-
-        return getattr(embedded, self._embedded_transport)(self._make)
+                self._opened = getattr(embedded, self._embedded_transport)(self._make)
+            opened: TransportT = self._opened
+            return opened
 
     @property
     def is_embedded(self) -> bool:

@@ -170,7 +170,7 @@ class _StorageFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has 
         return path
 
     def get_file_info(self, paths: Sequence[str]) -> list[fs.FileInfo]:
-        return [fs.FileInfo(path, fs.FileType.File, size=self._storage.size(path)) for path in paths]
+        return [fs.FileInfo(path, fs.FileType.File, size=self._storage.find_size(path)) for path in paths]
 
     def open_input_file(self, path: str) -> pa.PythonFile:
         return pa.PythonFile(opened(self._storage, path), mode="r")

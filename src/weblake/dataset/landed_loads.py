@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weblake.arrow import parquet
-from weblake.dataset import layout, ledger_listing
+from weblake.dataset import layout
+from weblake.dataset.ledger import files_gone
 from weblake.dataset.records import Done, Intent, Job, StartAttempt
 from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset, LandedLoad
 from weblake.errors import StorageRefused
@@ -73,7 +74,7 @@ def require_files(dataset: Dataset, receipt: Receipt) -> None:
     """Raise StorageRefused if a file of a landed load does not exist, unless a later load has replaced the load."""
     gone = {file.path: receipt.load_id for file in receipt.files if not dataset.exists(file.path)}
     if gone and dataset.ledger.retired(receipt.load_id) is None:
-        raise ledger_listing.files_gone(dataset.ledger, gone)
+        raise files_gone(dataset.ledger, gone)
 
 
 def receipt_of(dataset: Dataset, name: str) -> Receipt:

@@ -45,6 +45,9 @@ from weblake.dataset.records import (
 from weblake.errors import Remedy, StorageRefused
 from weblake.storage import Storage
 
+#: Maximum number of loads that an error names.
+_MAX_NAMED = 5
+
 R = TypeVar("R", bound=Record)
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -56,12 +59,8 @@ class Ledger:
     """
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-
-    @property
-    def storage(self) -> Storage:
-        """The storage of the root."""
-        return self._storage
+        #: The storage of the root.
+        self.storage = storage
 
     def intent(self, load_id: str) -> Intent | None:
         """Return the intent of a load, or None."""
@@ -129,7 +128,7 @@ class Ledger:
         job that belongs to a load of a newer worker is recognised as such.
         """
         name = _record_name(job_load_id(kind, job_id), ".owner")
-        data = self._storage.read(name)
+        data = self.storage.read(name)
         if data is None:
             return None
         return self._decoded(name, data, Owner).owner
@@ -225,11 +224,11 @@ class Ledger:
         """
         version = min(version, VERSION)
         name = _record_name(load_id, ".done")
-        if not self._storage.exists(name):
+        if not self.storage.exists(name):
             done = Done(load_id=load_id, version=version, at=at, receipt=dict(receipt))
-            self._storage.create(name, msgspec.json.encode(done))
+            self.storage.create(name, msgspec.json.encode(done))
         retired = Retired(load_id=load_id, version=version, by=by, at=utc_now())
-        self._storage.create(_record_name(load_id, ".retired"), msgspec.json.encode(retired))
+        self.storage.create(_record_name(load_id, ".retired"), msgspec.json.encode(retired))
 
     def _record(self, record: R, step: str) -> tuple[R, bool]:
         """Create a record; return the recorded one and whether it is this one."""
@@ -250,7 +249,7 @@ class Ledger:
                 f"The record {name} was not written: {error}.",
                 hint="This is a fault in weblake: please report it. Nothing was sent.",
             ) from error
-        if self._storage.create(name, data):
+        if self.storage.create(name, data):
             return record, True
         found = self.read_record(name, record.load_id, type(record))
         if found is None:
@@ -266,7 +265,7 @@ class Ledger:
         Raises:
             StorageRefused: The record is damaged, of a newer version, or of another load than `load_id`.
         """
-        data = self._storage.read(name)
+        data = self.storage.read(name)
         return None if data is None else self.decode_record(name, data, load_id, kind)
 
     def decode_record(self, name: str, data: bytes, load_id: str, kind: type[R]) -> R:
@@ -290,12 +289,24 @@ class Ledger:
 
     def _unknown(self, name: str, why: str) -> StorageRefused:
         return StorageRefused(
-            f"The record {name} of {self._storage.url} cannot be read: {why}.",
+            f"The record {name} of {self.storage.url} cannot be read: {why}.",
             hint=Remedy(
                 "What it says may have been paid for. Restore it from a backup or upgrade weblake; "
                 "only if it is certain that nothing was started, delete it, or {start_afresh}."
             ),
         )
+
+
+def files_gone(ledger: Ledger, gone: Mapping[str, str]) -> StorageRefused:
+    """Return the error that files of landed loads do not exist; `gone` has the load id of each path."""
+    of = sorted({path.partition("/")[0] for path in gone})
+    ids = sorted(set(gone.values()))
+    named = ", ".join(ids[:_MAX_NAMED]) + (f" and {len(ids) - _MAX_NAMED:,} more" if len(ids) > _MAX_NAMED else "")
+    return StorageRefused(
+        f"Files of landed loads are gone from {' and '.join(of)} of {ledger.storage.url}: another program has deleted "
+        f"them. Loads: {named}.",
+        hint=Remedy("Restore the files from a backup, or {start_afresh}, which is paid."),
+    )
 
 
 class _Versioned(msgspec.Struct):

@@ -18,7 +18,7 @@ from weblake.dataset import parallel
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Done, Intent, Retired
-from weblake.errors import Remedy, StorageRefused
+from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
 
 #: Flags of the records that exist of a load.
@@ -38,8 +38,6 @@ _NAME = re.compile(
     rf"{LEDGER}/(?P<load_id>[0-9a-f]{{16}})(?P<step>\.start-[1-9]\d*(?:\.void)?|\.owner|\.lander|\.job|\.done|"
     r"\.returned|\.stopped|\.retired)?\.json"
 )
-#: Maximum number of loads that an error names.
-_MAX_NAMED = 5
 #: Time of a load with an unreadable record: before all others.
 _UNKNOWN = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -133,18 +131,6 @@ def landed_files(ledger: Ledger, numbers: Iterable[int]) -> Iterator[tuple[str, 
             raise StorageRefused(load.unreadable, hint="Restore the record from a backup.")
         if load.done is not None and load.retired is None:
             yield from ((load.load_id, file.path) for file in Receipt.from_dict(load.done.receipt).files)
-
-
-def files_gone(ledger: Ledger, gone: Mapping[str, str]) -> StorageRefused:
-    """Return the error that files of landed loads do not exist; `gone` has the load id of each path."""
-    of = sorted({path.partition("/")[0] for path in gone})
-    ids = sorted(set(gone.values()))
-    named = ", ".join(ids[:_MAX_NAMED]) + (f" and {len(ids) - _MAX_NAMED:,} more" if len(ids) > _MAX_NAMED else "")
-    return StorageRefused(
-        f"Files of landed loads are gone from {' and '.join(of)} of {ledger.storage.url}: another program has deleted "
-        f"them. Loads: {named}.",
-        hint=Remedy("Restore the files from a backup, or {start_afresh}, which is paid."),
-    )
 
 
 def read_each(ledger: Ledger, items: Iterable[A], read: Callable[[A], B]) -> Iterator[B]:

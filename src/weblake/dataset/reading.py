@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from weblake.arrow import schemas
 from weblake.dataset import arrow_files, layout, ledger_listing, newest, prefetch
 from weblake.dataset.identity import checked_load_id
-from weblake.dataset.ledger import Ledger
+from weblake.dataset.ledger import Ledger, files_gone
 from weblake.errors import FeatureMissing, InvalidOption
 from weblake.storage import RootPath, Storage, open_storage
 
@@ -262,7 +262,7 @@ class Reading:
             if path.startswith(f"{self.table}/") and self._has_keys(path)
         }
         if gone:
-            raise ledger_listing.files_gone(ledger, gone)
+            raise files_gone(ledger, gone)
 
     def _has_keys(self, name: str) -> bool:
         values = layout.keys_of(name) if self.keys else {}

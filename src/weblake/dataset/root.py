@@ -8,14 +8,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO
 
-from weblake import storage as storages
 from weblake.dataset import layout
 from weblake.dataset.layout import Layout
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent
 from weblake.dataset.slots import Slots
+from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
-from weblake.storage import RootPath, Storage, open_storage
+from weblake.storage import KINDS, RootPath, Storage, open_storage
 
 DOCUMENTS, PAGE_ERRORS = layout.LOAD_TABLES
 
@@ -67,8 +67,8 @@ class Dataset:
         return self.storage.exists(file)
 
     def size(self, file: str) -> int:
-        """Return the size of an existing file in bytes."""
-        return self.storage.size(file)
+        """Return the size of a file in bytes; 0 if it does not exist."""
+        return self.storage.find_size(file) or 0
 
     def open(self, file: str) -> IO[bytes]:
         """Return a file, open for reading."""
@@ -100,8 +100,15 @@ def open_dataset(root: RootPath, *, storage_options: Mapping[str, object] | None
 
 
 def refuse_memory(dataset: Dataset, process: str, *, hint: str = "") -> None:
-    """Raise StorageRefused if a dataset is in memory, because the process named here ends before it can be read."""
-    storages.refuse_memory(dataset.storage, process, hint=hint)
+    """Raise StorageRefused if a dataset is in memory, because the process named here ends before it can be read.
+
+    `hint` is appended to the error's hint, after the kinds of persistent roots.
+    """
+    if dataset.url.startswith("memory://"):
+        raise StorageRefused(
+            f"{dataset.url} is in the memory of {process} and gone when that ends.",
+            hint=f"Give {KINDS}. {hint}".strip(),
+        )
 
 
 def path_keys(dataset: Dataset, table: str) -> tuple[str, ...]:

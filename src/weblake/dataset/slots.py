@@ -71,16 +71,8 @@ class SlotEntry(Record, frozen=True, kw_only=True):
         return layout.load_path(table, self.partition, self.created(), self.load_id)
 
     def replaces(self, other: SlotEntry) -> bool:
-        """Return whether this load replaces another one of its group.
-
-        A load without a document replaces no load. The generations of one run are counted, so their order does not
-        depend on the clocks of the machines that started them.
-        """
-        if not self.receipt.get("stored") or self.slot != other.slot:
-            return False
-        if other.run == self.run and other.generation != self.generation:
-            return other.generation < self.generation
-        return self.slot_has_partition and other.created() < self.created()
+        """Return whether this load replaces another one of its group. A load without a document replaces no load."""
+        return bool(self.receipt.get("stored")) and succeeds(self, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +171,19 @@ class Slots:
         except StorageRefused as error:
             _LOG.warning("Load %s was not considered for retirement: %s", load_id, error.message)
             return None
+
+
+def succeeds(later: SlotEntry | Intent, other: SlotEntry | Intent) -> bool:
+    """Return whether a load comes after another one in their slot, so that it replaces it if it has a document.
+
+    The generations of one run are counted, so their order does not depend on the clocks of the machines that started
+    them.
+    """
+    if later.slot != other.slot:
+        return False
+    if other.run == later.run and other.generation != later.generation:
+        return other.generation < later.generation
+    return later.slot_has_partition and other.created() < later.created()
 
 
 def group_of(slot: str, run: str | None, *, has_partition: bool) -> str:

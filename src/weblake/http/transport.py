@@ -102,9 +102,6 @@ class _Requests(Generic[ClientT]):
         content = upload.source if isinstance(upload.source, bytes) else _read_file(upload.source)
         return build(files={"file": (upload.filename, content)}, data=dict(upload.fields))
 
-    def _connect_timeout(self, request: Request) -> float:
-        return min(CONNECT_S, request.deadline_s * CONNECT_SHARE)
-
     def _no_response(self, error: Exception, request: Request, *, sent: bool) -> NoResponse:
         if isinstance(error, BodyRefused):
             return NoResponse(str(error), final=error.final)
@@ -176,7 +173,8 @@ class AsyncHttpTransport(_Requests[httpx.AsyncClient]):
     @asynccontextmanager
     async def _response(self, request: Request) -> AsyncIterator[httpx.Response]:
         # `send` keeps the deadline.
-        timeouts = {"connect": self._connect_timeout(request), "read": None, "write": None, "pool": None}
+        connect_s = min(CONNECT_S, request.deadline_s * CONNECT_SHARE)
+        timeouts = {"connect": connect_s, "read": None, "write": None, "pool": None}
         if self._client is None:
             # An httpx.AsyncClient would log each poll at INFO.
             async with httpx.AsyncHTTPTransport(verify=self._ssl_context(), proxy=self._proxy) as transport:
@@ -215,7 +213,8 @@ class HttpTransport(_Requests[httpx.Client]):
     @contextmanager
     def _response(self, request: Request, deadline: _Deadline) -> Iterator[httpx.Response]:
         limit = request.deadline_s
-        timeouts = {"connect": self._connect_timeout(request), "read": limit, "write": limit, "pool": limit}
+        connect_s = min(CONNECT_S, limit * CONNECT_SHARE)
+        timeouts = {"connect": connect_s, "read": limit, "write": limit, "pool": limit}
         built = self._build(request, timeouts, () if self._client is None else self._client.headers)
         built.extensions["trace"] = deadline.trace
         if self._client is None:

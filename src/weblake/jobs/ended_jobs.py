@@ -228,15 +228,13 @@ class WatcherState:
     pending: dict[str, int] = field(default_factory=dict)
     #: Ended jobs, in the same form.
     over: dict[str, int] = field(default_factory=dict)
-    #: Number of states that share the size limits of one state.
-    share: int = 1
 
     @classmethod
-    def read(cls, memory: Mapping[str, object], *, share: int = 1) -> Self:
+    def read(cls, memory: Mapping[str, object]) -> Self:
         """Return the state from its JSON form; entries that are not valid are left out."""
         watermark = memory.get("watermark")
         known = watermark if isinstance(watermark, int) else -1
-        return cls(known, _times(memory.get("pending")), _times(memory.get("over")), share)
+        return cls(known, _times(memory.get("pending")), _times(memory.get("over")))
 
     def write(self) -> dict[str, object]:
         """Return the state in its JSON form."""
@@ -259,7 +257,7 @@ class WatcherState:
                 self.pending.pop(job.job_id, None)
                 self.over[job.job_id] = job.created
                 newly_ended.append(job)
-            elif job.job_id not in self.pending and len(self.pending) >= MAX_PENDING // self.share:
+            elif job.job_id not in self.pending and len(self.pending) >= MAX_PENDING:
                 break  # it cannot be followed, so no later job may be recorded before it
             else:
                 self.pending[job.job_id] = job.created
@@ -270,7 +268,7 @@ class WatcherState:
         """Remove the oldest jobs from `over` and raise the watermark to cover them."""
         by_age = sorted(self.over.items(), key=lambda item: item[1])
         horizon = max([*self.over.values(), *self.pending.values()], default=0) - WINDOW_MS
-        kept = [item for item in by_age if item[1] >= horizon][-(MAX_OVER // self.share) :]
+        kept = [item for item in by_age if item[1] >= horizon][-MAX_OVER:]
         dropped = by_age[: len(by_age) - len(kept)]
         if dropped:
             self.watermark = max(self.watermark, dropped[-1][1])

@@ -72,10 +72,6 @@ class JobRef:
     kind: str
     job_id: str
 
-    def read(self) -> Operation[models.JobStatus]:
-        """Return the operation that reads the status of the job."""
-        return JOB_KINDS[self.kind].read(self.job_id)
-
     def __str__(self) -> str:
         """Return the job's kind and id, as the command line writes them."""
         return f"{JOB_KINDS[self.kind].command} {self.job_id}"
@@ -266,7 +262,7 @@ def _poll(
 
 def _head_operation(job: JobRef, keep: object = None) -> Operation[models.JobStatus]:
     """Return the status read, cut off before the first document; with `keep`, that of an ended job is read whole."""
-    read = job.read()
+    read = JOB_KINDS[job.kind].read(job.job_id)
     return replace(read, request=replace(read.request, stop_when=_head_is_there if keep is None else _is_running))
 
 

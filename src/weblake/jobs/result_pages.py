@@ -11,6 +11,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from weblake.api import models, response_json, responses
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.api.steps import Flow, Response, now, sleep
@@ -48,7 +49,7 @@ class ResultPager:
         self._retry = retry
         self._until = until
         self._policy = RetryPolicy(tries=8, cap_s=30.0, until=until)
-        read = job.read()
+        read = JOB_KINDS[job.kind].read(job.job_id)
         self._read = replace(read, request=replace(read.request, max_body=max_chunk))
         self._asked: Query = ()
         self._visited: set[Query] = set()

@@ -154,8 +154,7 @@ def closed_periods(found: Report, now: datetime) -> list[ClosedPeriod]:
         start, end = parse_time(row.start_date), parse_time(row.end_date)
         if start is None or end is None:
             continue
-        total = row.total_credits if found.name.startswith("credits") else row.total_tokens
-        totals[start, end] = totals.get((start, end), 0) + (total or 0)
+        totals[start, end] = totals.get((start, end), 0) + used_in(found, row)
     past = max([now, *(start for start, _ in totals)])
     return [ClosedPeriod(start, end, total) for (start, end), total in sorted(totals.items()) if end <= past]
 

@@ -39,7 +39,7 @@ def source_of(file: str, column: str | None, naming: Naming, options: Mapping[st
     if file == "-" or _UNREPEATABLE.match(address) or Path(address).is_fifo():
         return None
     partition = None if naming.partition is None else list(naming.partition.items())
-    return load_id_of("list", address, column, dict(options), naming.effective_key, partition)
+    return load_id_of("list", address, column, dict(options), naming.new_key or naming.key, partition)
 
 
 def pending_list(dataset: Dataset, source: str, *, allow_partial: bool = False) -> tuple[str, ...] | None:

@@ -32,7 +32,8 @@ Kind = Endpoint | Literal["parse"]
 
 #: `refresh_after` of a page that is never bought again.
 NEVER = timedelta.max
-_WINDOW, _UNITS = re.compile(r"(\d+(?:\.\d+)?)([dhms])"), {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_DURATION = re.compile(rf"(?=.)(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s)?")
 
 #: Default page limit of a crawl in the service's contract.
 CRAWL_LIMIT = 10_000
@@ -220,17 +221,12 @@ class Naming:
         if self.new:
             object.__setattr__(self, "new_key", new_load_key())
 
-    @property
-    def effective_key(self) -> str | None:
-        """Return the key that distinguishes the load."""
-        return self.key if self.new_key is None else self.new_key
-
     def request(self, kind: Kind, body: object) -> LoadRequest:
         """Return the request for a load of this kind and body: its identity, without the function that starts it."""
         partition = None if self.partition is None else list(self.partition.items())
         return LoadRequest(
             kind=kind,
-            load_id=load_id_of("request", kind, body, self.effective_key, partition),
+            load_id=load_id_of("request", kind, body, self.new_key or self.key, partition),
             slot=self.slot(kind, body),
             request_sha=request_digest(body),
             partition=self.partition,
@@ -253,8 +249,7 @@ def refresh_window(given: timedelta | str | None) -> timedelta | None:
     """Return how old a page may be that is not bought again; NEVER for any age, None if all pages are bought.
 
     Args:
-        given: A duration above zero, or its text: a number of days, hours, minutes or seconds, such as `7d`, `12h`,
-            `90m` or `30s`; or `never`.
+        given: A duration above zero, or its text as `duration` takes it; or `never`.
 
     Raises:
         InvalidOption: It is anything else.
@@ -263,14 +258,21 @@ def refresh_window(given: timedelta | str | None) -> timedelta | None:
         return None
     if given == "never":
         return NEVER
-    if isinstance(given, str) and (parts := _WINDOW.fullmatch(given.strip())):
-        with suppress(OverflowError):
-            given = timedelta(seconds=float(parts[1]) * _UNITS[parts[2]])
-    if not isinstance(given, timedelta) or given <= timedelta(0):
+    window = duration(given)
+    if window is None:
         raise InvalidOption(
             f"refresh_after is {given!r}.", hint="Give a duration above zero, such as 7d, 12h or 90m, or `never`."
         )
-    return given
+    return window
+
+
+def duration(given: object) -> timedelta | None:
+    """Return a duration above zero, or that of a text such as `7d`, `12h`, `1h30m` or `30s`; None for anything else."""
+    if isinstance(given, str) and (parts := _DURATION.fullmatch(given.strip())):
+        days, hours, minutes, seconds = (float(part or 0) for part in parts.groups())
+        with suppress(OverflowError):
+            given = timedelta(days, seconds, hours=hours, minutes=minutes)
+    return given if isinstance(given, timedelta) and given > timedelta(0) else None
 
 
 def refresh_family(name: str) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -13,8 +14,10 @@ from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, StartAttempt
 from weblake.errors import OutcomeUnknown, Remedy
-from weblake.jobs.usage_reports import Listing
 from weblake.loads import sent_lists
+
+if TYPE_CHECKING:
+    from weblake.jobs.usage_reports import Listing
 
 #: Tolerance in seconds when the time of a job is compared with the intent's: an HTTP date has whole seconds.
 CLOCK_SLACK_S = 2.0

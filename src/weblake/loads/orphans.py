@@ -20,7 +20,7 @@ from weblake.dataset import layout, ledger_listing, parallel
 from weblake.dataset.ledger_listing import DONE, INTENT
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import DOCUMENTS, Dataset, open_dataset
-from weblake.dataset.slots import group_of_intent
+from weblake.dataset.slots import group_of_intent, succeeds
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
 from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.usage_reports import Listing, read_listing
@@ -356,13 +356,4 @@ def _has_later_generation(dataset: Dataset, intent: Intent) -> bool:
     It may be of another run: the later loads of this run that it has replaced are not in the index any more.
     """
     others = map(dataset.ledger.intent, dataset.slots.members(group_of_intent(intent)))
-    return any(
-        other.slot == intent.slot
-        and (
-            other.generation > intent.generation
-            if other.run == intent.run and other.generation != intent.generation
-            else intent.slot_has_partition and other.created() > intent.created()
-        )
-        for other in others
-        if other is not None
-    )
+    return any(other is not None and succeeds(other, intent) for other in others)

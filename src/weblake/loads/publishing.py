@@ -120,7 +120,10 @@ def _commit(
     if receipt.stored and storage.ensure_durable(name):  # its writer has also published its page errors
         published = receipt_of(dataset, name)
         _check_same_job(name, published, receipt)  # before the claim, which would keep another load from landing it
-    _claim_job(dataset, intent, receipt)
+    if receipt.job_id is not None:  # so that no other load can publish it
+        by = dataset.ledger.claim_landing(receipt.kind, receipt.job_id, load_id)
+        if by != load_id:
+            raise JobClaimed(by)
     is_first = False
     if published is None:
         if dataset.ledger.done(load_id) is not None:
@@ -175,14 +178,6 @@ def _check_same_job(name: str, there: Receipt, receipt: Receipt) -> None:
             f"{name} holds job {there.job_id} and not {receipt.job_id}, under the same load id.",
             hint=Remedy("Nothing was overwritten. Land this job by its id, with {land}."),
         )
-
-
-def _claim_job(dataset: Dataset, intent: Intent, receipt: Receipt) -> None:
-    """Claim the job for this load, so that no other load can publish it; raise JobClaimed if another one has it."""
-    if receipt.job_id is not None:
-        by = dataset.ledger.claim_landing(receipt.kind, receipt.job_id, intent.load_id)
-        if by != intent.load_id:
-            raise JobClaimed(by)
 
 
 def _page_errors(staged: Staged) -> bytes | None:

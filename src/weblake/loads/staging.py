@@ -25,7 +25,7 @@ from weblake.events import amount_of
 from weblake.jobs.polling import JobRef
 from weblake.loads.accounting import Account, Reconciler
 from weblake.loads.download import Download, FlowRunner
-from weblake.receipt import Receipt
+from weblake.receipt import COUNTS, Receipt
 
 #: Status of a load whose job expired during the download; such a load is never complete.
 EXPIRED = "expired"
@@ -138,7 +138,7 @@ class _Rows:
     def flush(self) -> None:
         """Write the documents taken since the last call to the file."""
         if self._batches.pending_bytes:
-            self.file.write(self._batches.flush()())
+            self.file.write(self._batches.flush())
 
     def close(
         self, errors: JobErrors, head: Mapping[str, object], *, message: str = "", gone: JobGone | None = None
@@ -152,13 +152,7 @@ class _Rows:
             status=str(head.get("status")).lower()[:40],
             complete=account.complete and str(head.get("status")).lower() == "completed",
             fresh=self._intent.fresh or 0,
-            submitted=account.submitted,
-            stored=account.stored,
-            failed=account.failed,
-            robots_blocked=account.robots_blocked,
-            rejected=account.rejected,
-            missing=account.missing,
-            duplicates=account.duplicates,
+            **{name: getattr(account, name) for name in COUNTS},
             limit_reached=limit is not None and account.submitted - account.robots_blocked >= limit,
             credits_used=amount_of(credits_used),
         )

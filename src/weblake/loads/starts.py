@@ -42,7 +42,6 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolicy, RetryState
-from weblake.jobs.usage_reports import read_listing
 from weblake.loads import lost_starts, sent_lists
 from weblake.loads.load_request import LoadRequest, StartReply, read_started
 
@@ -129,10 +128,8 @@ class JobStarter:
     note_list: Callable[[], None] | None = None
     #: The monotonic times at which this process has last sent each start, by the nonces of their records.
     sent: dict[str, float] = field(default_factory=dict, init=False)
+    #: Of all attempts; set by `run`.
     state: RetryState = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.state = RetryState(self.retry.policy)
 
     @property
     def replays(self) -> bool:
@@ -157,7 +154,8 @@ class JobStarter:
             DeadlineExceeded: The load's time limit passed; what may have been started stays on record.
             WeblakeError: The service refused the start; nothing was started.
         """
-        load_id, state = self.intent.load_id, self.state
+        load_id = self.intent.load_id
+        self.state = state = RetryState(self.retry.policy)
         begun = yield from now()
         for attempt in range(MAX_STARTS):
             is_new = self.is_new and attempt == 0
@@ -394,6 +392,8 @@ class JobStarter:
 
     def _candidates(self, last: StartAttempt, sent_at: float | None) -> Flow[list[str]]:
         """Return the ids of listed jobs that the last start may have created; `sent_at` as in `_resolve`."""
+        from weblake.jobs.usage_reports import read_listing  # needed after a lost start only
+
         if self.request.endpoint is None:
             raise lost_starts.outcome_unknown(
                 self.intent, "the activity list does not have this kind of call", lost_starts.START_AFRESH

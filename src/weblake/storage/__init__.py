@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weblake.storage.opening import BACKENDS, open_storage, refuse_memory
+from weblake.storage.opening import BACKENDS, KINDS, open_storage
 from weblake.storage.protocol import FsspecPath, RootPath, Storage
 
-__all__ = ["BACKENDS", "FsspecPath", "RootPath", "Storage", "open_storage", "refuse_memory"]
+__all__ = ["BACKENDS", "KINDS", "FsspecPath", "RootPath", "Storage", "open_storage"]

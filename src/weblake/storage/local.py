@@ -20,16 +20,13 @@ from typing import IO
 
 from weblake.errors import StorageRefused
 from weblake.storage.rules import TMP, checked_name, not_a_directory, translate_errors
-from weblake.storage.scratch import part_name, refuse_without_locks, scratch_in, sweep
+from weblake.storage.scratch import PART, refuse_without_locks, scratch_in, sweep, unique_name
 
 #: Maximum bytes of a path on Linux, including the terminating null byte.
 PATH_MAX = 4096
 
 #: Number of names in a page of a listing.
 LISTED = 1000
-
-#: Flag of `open` that creates a file without a name in a directory; None if the operating system has no such flag.
-UNNAMED_FILE: int | None = getattr(os, "O_TMPFILE", None)
 
 
 class LocalStorage:
@@ -38,12 +35,9 @@ class LocalStorage:
     def __init__(self, root: Path) -> None:
         # Made absolute immediately: a later chdir must not change the root.
         self._root = root.absolute()
+        #: The absolute path of the root.
+        self.url = str(self._root)
         self._durable: set[Path] = set()
-
-    @property
-    def url(self) -> str:
-        """The absolute path of the root."""
-        return str(self._root)
 
     def read(self, name: str) -> bytes | None:
         """Return the whole content, or None if the file certainly does not exist."""
@@ -136,11 +130,6 @@ class LocalStorage:
             _sync_dir(self._path(name).parent)
         return True
 
-    def size(self, name: str) -> int:
-        """Return the size of a file in bytes; the file must exist."""
-        with translate_errors(f"look up {name}", self.url):
-            return self._path(name).stat().st_size
-
     def find_size(self, name: str) -> int | None:
         """Return the size of a file in bytes, or None if it does not exist."""
         with translate_errors(f"look up {name}", self.url):
@@ -186,7 +175,7 @@ class LocalStorage:
 
     def preflight(self, keys_dir: str, names: Sequence[str] = ()) -> None:
         """Create the directories; prove that records are exclusive and that files can be linked into the table."""
-        probe = f"{TMP}/{part_name()}"  # in the staging folder, where the probe of a killed run is deleted later
+        probe = f"{TMP}/{unique_name(PART)}"  # in the staging folder, where the probe of a killed run is deleted later
         table = self._path(keys_dir)
         try:
             if not self.create(probe, b"first") or self.create(probe, b"second") or self.read(probe) != b"first":
@@ -219,15 +208,9 @@ class LocalStorage:
         if not folder.is_dir():
             raise not_a_directory(folder)
         _prove_one_filesystem(self._root / TMP, folder)
-        # The name is fixed, so the next run removes the directory that a killed run has left.
-        inside = folder / ".weblake-probe"
-        if not _can_create_unnamed_file(folder):
-            # An empty directory proves write permission too, and readers of the table never see a file. But a reader
-            # that lists the table at this moment may fail, because the directory is gone when the reader opens it.
-            with suppress(FileExistsError):
-                inside.mkdir()
-        with suppress(FileNotFoundError):
-            inside.rmdir()
+        # Asked, and not tried: a reader that lists the table at this moment must not see an entry that vanishes.
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
     def _path(self, name: str) -> Path:
         return self._root / checked_name(name)
@@ -235,7 +218,7 @@ class LocalStorage:
     def _stage(self, data: bytes) -> Path:
         tmp = self._root / TMP
         self._make_dirs(tmp)
-        staged = tmp / part_name()
+        staged = tmp / unique_name(PART)
         try:
             with staged.open("xb") as file:
                 file.write(data)
@@ -301,21 +284,6 @@ def _prove_one_filesystem(staging: Path, table: Path) -> None:
         (staging / absent).rename(table / absent)
     except FileNotFoundError:
         return
-
-
-def _can_create_unnamed_file(folder: Path) -> bool:
-    """Return whether a file without a name can be created in a directory, which proves write permission.
-
-    No reader sees such a file, and it is gone when it is closed. False without permission, and on a file system that
-    does not support it, such as NFS.
-    """
-    if UNNAMED_FILE is None:
-        return False
-    try:
-        os.close(os.open(folder, UNNAMED_FILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-    except OSError:
-        return False
-    return True
 
 
 def _files(directory: str, skipped: str, trail: tuple[Path, ...] = ()) -> Iterator[str]:

@@ -21,13 +21,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from inspect import signature
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from weblake.errors import StorageRefused
 from weblake.storage.azure_blocks import upload_blocks
 from weblake.storage.rules import TMP, checked_name, refusal, translate_errors
 from weblake.storage.scratch import refuse_without_locks, scratch_in, sweep
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 #: Maximum attempts of a conditional put while the object is absent; repeated puts remain exclusive.
 TRIES = 3
@@ -49,47 +52,12 @@ _UPLOAD_OPTIONS: dict[str, dict[str, object]] = {
 #: Arguments to read an object with one request: s3fs asks for its size first if it may send requests in parallel.
 _READ_OPTIONS: dict[str, dict[str, object]] = {"s3": {"max_concurrency": 1}, "gcs": {}, "azure": {}, "memory": {}}
 #: The roots that `preflight` has proven, by file system: one object of fsspec has one set of credentials.
-_PROVEN: WeakKeyDictionary[FileSystem, set[str]] = WeakKeyDictionary()
+_PROVEN: WeakKeyDictionary[AbstractFileSystem, set[str]] = WeakKeyDictionary()
 _MEMORY_LOCK = threading.Lock()
 _PERMANENT_ERRORS = (PermissionError, FileNotFoundError, NotImplementedError)
 
 
-class FileSystem(Protocol):
-    """The part of an fsspec file system that this module uses."""
-
-    @property
-    def protocol(self) -> str | tuple[str, ...]:
-        """The URL schemes of the file system."""
-
-    def cat_file(self, path: str, **kwargs: object) -> bytes:
-        """Return the whole content of an object."""
-
-    def pipe_file(self, path: str, value: bytes, mode: str = ...) -> object:
-        """Write a whole object; with mode `create` only if absent."""
-
-    def put_file(self, lpath: str, rpath: str, **kwargs: object) -> object:
-        """Upload a local file; `mode` as in `pipe_file`."""
-
-    def get_file(self, rpath: str, lpath: str) -> object:
-        """Download an object to a local file."""
-
-    def rm_file(self, path: str) -> object:
-        """Delete one object."""
-
-    def info(self, path: str) -> dict[str, object]:
-        """Return the `type` and `size` of an object."""
-
-    def find(self, path: str) -> list[str]:
-        """Return the paths of all objects below a path."""
-
-    def open(self, path: str, mode: str, *, block_size: int) -> IO[bytes]:
-        """Return an object as a seekable file."""
-
-    def invalidate_cache(self) -> object:
-        """Discard cached listings."""
-
-
-def _accepted_options(fs: FileSystem, options: dict[str, object]) -> dict[str, object]:
+def _accepted_options(fs: AbstractFileSystem, options: dict[str, object]) -> dict[str, object]:
     """Return the options of a read that the file system takes; an older s3fs reads in one request and has none."""
     read = getattr(fs, "_cat_file", None)
     taken = signature(read).parameters if read is not None else options
@@ -99,27 +67,24 @@ def _accepted_options(fs: FileSystem, options: dict[str, object]) -> dict[str, o
 class ObjectStorage:
     """Storage in a bucket below a prefix. `Storage` documents the methods."""
 
-    def __init__(self, backend: str, fs: FileSystem, path: str, url: str, hidden: tuple[str, ...] = ()) -> None:
+    def __init__(self, backend: str, fs: AbstractFileSystem, path: str, url: str, hidden: tuple[str, ...] = ()) -> None:
         self._backend = backend
         self._fs = fs
         self._prefix = path.rstrip("/")
-        self._url = url
+        #: The URL of the root without credentials.
+        self.url = url
         self._hidden = hidden
         self._read_options = _accepted_options(fs, _READ_OPTIONS[backend])
         self._lock: AbstractContextManager[object] = _MEMORY_LOCK if backend == "memory" else nullcontext()
         self._swept = False
-
-    @property
-    def url(self) -> str:
-        """The URL of the root without credentials."""
-        return self._url
 
     def read(self, name: str) -> bytes | None:
         """Return the whole content, or None if the object certainly does not exist."""
         path = self._path(name)
         with self._translate_errors(f"read {name}"):
             try:
-                return self._fs.cat_file(path, **self._read_options)
+                data: bytes = self._fs.cat_file(path, **self._read_options)
+                return data
             except FileNotFoundError:
                 return None
 
@@ -202,12 +167,6 @@ class ObjectStorage:
         """Return whether the object exists; object stores make objects durable before they show them."""
         return self.exists(name)
 
-    def size(self, name: str) -> int:
-        """Return the size of an object in bytes; the object must exist."""
-        path = self._path(name)
-        with self._translate_errors(f"look up {name}"):
-            return self._size(path)
-
     def find_size(self, name: str) -> int | None:
         """Return the size of an object in bytes, or None if it does not exist."""
         path = self._path(name)
@@ -266,7 +225,8 @@ class ObjectStorage:
                 return BytesIO(self._fs.cat_file(path))
             # The size in a cached listing may be that of a file which another process has replaced.
             self._fs.invalidate_cache()
-            return self._fs.open(path, "rb", block_size=READ_AHEAD)
+            opened: IO[bytes] = self._fs.open(path, "rb", block_size=READ_AHEAD)
+            return opened
 
     def local_path(self, name: str) -> Path | None:
         """Return None: objects have no path on this machine."""
@@ -345,7 +305,7 @@ class ObjectStorage:
 
     def _has_content_of(self, local_file: Path, name: str) -> bool:
         """Return whether an object holds the same bytes as a local file."""
-        if self.size(name) != local_file.stat().st_size:
+        if self.find_size(name) != local_file.stat().st_size:
             return False
         with self._translate_errors(f"compare {name}"), local_file.open("rb") as ours, self.open_input(name) as theirs:
             while block := ours.read(BLOCK):
@@ -378,7 +338,7 @@ class ObjectStorage:
         return f"{self._prefix}/{checked_name(name)}"
 
     def _translate_errors(self, doing: str) -> AbstractContextManager[None]:
-        return translate_errors(doing, self._url, self._hidden)
+        return translate_errors(doing, self.url, self._hidden)
 
     @contextmanager
     def _prefer_write_error(self, doing: str, error: Exception) -> Iterator[None]:
@@ -386,4 +346,4 @@ class ObjectStorage:
         try:
             yield
         except Exception as raised:
-            raise refusal(error, doing, self._url, self._hidden) from raised
+            raise refusal(error, doing, self.url, self._hidden) from raised

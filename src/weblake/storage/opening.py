@@ -15,7 +15,9 @@ from weblake.storage.local import LocalStorage
 from weblake.storage.protocol import RootPath, Storage
 
 if TYPE_CHECKING:
-    from weblake.storage.objects import FileSystem, ObjectStorage
+    from fsspec import AbstractFileSystem
+
+    from weblake.storage.objects import ObjectStorage
 
 #: The backend of each URL scheme, and the extra that installs it.
 BACKENDS = {
@@ -31,7 +33,7 @@ BACKENDS = {
 _LOCAL = {"file", "local"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 #: The roots that error messages recommend. memory:// is left out: its data is lost when the process ends.
-_KINDS = "a local path, s3://, gs:// or abfs://"
+KINDS = "a local path, s3://, gs:// or abfs://"
 
 
 def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None = None) -> Storage:
@@ -53,10 +55,10 @@ def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None
     if fs is not None and isinstance(path, str):
         return _from_filesystem(fs, path)
     if not isinstance(root, str | os.PathLike):
-        raise StorageRefused(f"A dataset root cannot be of type {type(root).__name__}.", hint=f"Give {_KINDS}.")
+        raise StorageRefused(f"A dataset root cannot be of type {type(root).__name__}.", hint=f"Give {KINDS}.")
     text = os.fspath(root)
     if not isinstance(text, str) or not text.strip() or "\0" in text:
-        raise StorageRefused("The dataset root is empty or no text.", hint=f"Give {_KINDS}.")
+        raise StorageRefused("The dataset root is empty or no text.", hint=f"Give {KINDS}.")
     try:
         text.encode()
     except UnicodeEncodeError:  # Arrow, object stores and the ledger's JSON support UTF-8 text only
@@ -69,7 +71,7 @@ def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None
     if not text.startswith("://", scheme.end(1)):
         if isinstance(root, str):
             raise StorageRefused(
-                f"{scheme[1]}:/… is no dataset root: a URL has two slashes after its scheme.", hint=f"Give {_KINDS}."
+                f"{scheme[1]}:/… is no dataset root: a URL has two slashes after its scheme.", hint=f"Give {KINDS}."
             )
         raise StorageRefused(
             f"{scheme[1]}:/… is no dataset root: a pathlib.Path cannot hold a URL.",
@@ -77,21 +79,6 @@ def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None
         )
     name = scheme[1].lower()
     return _from_url(name + text[scheme.end(1) :], name, storage_options or {})
-
-
-def refuse_memory(storage: Storage, process: str, *, hint: str = "") -> None:
-    """Raise StorageRefused for a root in memory; for callers whose process ends before the data can be read.
-
-    Args:
-        storage: The storage of the root.
-        process: The name of the process in the message, such as "this command".
-        hint: Text that is appended to the hint, after the supported kinds of persistent roots.
-    """
-    if storage.url.startswith("memory://"):
-        raise StorageRefused(
-            f"{storage.url} is in the memory of {process} and gone when that ends.",
-            hint=f"Give {_KINDS}. {hint}".strip(),
-        )
 
 
 def _from_url(url: str, scheme: str, options: Mapping[str, object]) -> Storage:
@@ -108,7 +95,7 @@ def _from_url(url: str, scheme: str, options: Mapping[str, object]) -> Storage:
     return ObjectStorage(backend, fs, path, url.rstrip("/"), hidden)
 
 
-def _connect(url: str, scheme: str, extra: str, options: Mapping[str, object]) -> tuple[FileSystem, str]:
+def _connect(url: str, scheme: str, extra: str, options: Mapping[str, object]) -> tuple[AbstractFileSystem, str]:
     from fsspec.core import url_to_fs
 
     try:
@@ -127,7 +114,7 @@ def _connect(url: str, scheme: str, extra: str, options: Mapping[str, object]) -
     return fs, path
 
 
-def _from_filesystem(fs: FileSystem, path: str) -> LocalStorage | ObjectStorage:
+def _from_filesystem(fs: AbstractFileSystem, path: str) -> LocalStorage | ObjectStorage:
     protocols = (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
     if _LOCAL & set(protocols):
         return LocalStorage(Path(path))
@@ -143,7 +130,7 @@ def _check_url(url: str, backend: str) -> None:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise StorageRefused("The dataset root cannot be read as a URL.", hint=f"Give {_KINDS}.") from None
+        raise StorageRefused("The dataset root cannot be read as a URL.", hint=f"Give {KINDS}.") from None
     user, at, _ = parts.netloc.rpartition("@")
     # In abfs://container@account.host/path the user part names a container and is no credential.
     if (at and backend != "azure") or ":" in user:
@@ -175,5 +162,5 @@ def _local_path(url: str) -> Path:
 def _unknown(scheme: str) -> StorageRefused:
     return StorageRefused(
         f"{scheme}:// is not a storage that weblake can land in safely: it needs to create a file only if absent.",
-        hint=f"Give {_KINDS}.",
+        hint=f"Give {KINDS}.",
     )

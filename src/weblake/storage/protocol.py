@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from weblake.storage.objects import FileSystem
+    from fsspec import AbstractFileSystem
 
 
 class FsspecPath(Protocol):
     """A path object with its own file system, such as universal_pathlib's UPath or Airflow's ObjectStoragePath."""
 
     @property
-    def fs(self) -> FileSystem:
+    def fs(self) -> AbstractFileSystem:
         """The fsspec file system, including its credentials."""
 
     @property
@@ -85,9 +85,6 @@ class Storage(Protocol):
 
         For a local root and S3 one page is in memory. Google Cloud Storage and Azure are listed as a whole.
         """
-
-    def size(self, name: str) -> int:
-        """Return the size of a file in bytes; the file must exist."""
 
     def find_size(self, name: str) -> int | None:
         """Return the size of a file in bytes, or None if it does not exist."""

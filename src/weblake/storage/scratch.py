@@ -26,14 +26,15 @@ except ModuleNotFoundError:  # Windows, where datasets can be read
 #: Minimum age in seconds at which abandoned files and directories are deleted.
 ABANDONED_S = 24 * 3600.0
 
+#: How the name of a file that is being written ends.
+PART = ".part"
 _OWNER = "owner.lock"
-_PART = ".part"
 _SCRATCH_NAME = re.compile(r"\d+-[0-9a-f]{16}(\.part)?")
 
 
-def part_name() -> str:
-    """Return a unique name for one file that is being written."""
-    return f"{_unique_name()}{_PART}"
+def unique_name(end: str = "") -> str:
+    """Return a unique name for a file or directory, by which `sweep` recognises it; `end` is PART for a file."""
+    return f"{os.getpid()}-{secrets.token_hex(8)}{end}"
 
 
 def refuse_without_locks() -> None:
@@ -49,7 +50,7 @@ def refuse_without_locks() -> None:
 def scratch_in(parent: Path, prefix: str = "") -> Iterator[Path]:
     """Create a private directory below the existing directory `parent`; removed with its content at the end."""
     refuse_without_locks()
-    directory = parent / f"{prefix}{_unique_name()}"
+    directory = parent / f"{prefix}{unique_name()}"
     drop = partial(shutil.rmtree, directory, ignore_errors=True)
     owner: int | None = None
     try:  # mkdir is inside the try block because a signal may arrive right after it
@@ -103,7 +104,3 @@ def _last_change(entry: Path) -> float:
         for file in entry.iterdir():
             newest = max(newest, file.lstat().st_mtime)
     return newest
-
-
-def _unique_name() -> str:
-    return f"{os.getpid()}-{secrets.token_hex(8)}"

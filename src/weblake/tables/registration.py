@@ -20,9 +20,9 @@ from weblake.dataset import layout, parallel
 from weblake.dataset.identity import load_id_of
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Record, UtcTime, utc_now
-from weblake.dataset.root import Dataset, open_dataset
+from weblake.dataset.root import Dataset, open_dataset, refuse_memory
 from weblake.errors import InvalidOption, Remedy, StorageRefused
-from weblake.storage import RootPath, refuse_memory
+from weblake.storage import RootPath
 from weblake.tables.formats import REMOVED
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def add(
     """
     _check_arguments(format, table, catalog, identifier)
     dataset = open_dataset(root, storage_options=storage_options)
-    refuse_memory(dataset.storage, "one process", hint="A table needs files that other programs can read.")
+    refuse_memory(dataset, "one process", hint="A table needs files that other programs can read.")
     layout.check_holds_dataset(dataset.storage)
     if location is not None:
         _check_apart(dataset, open_dataset(location, storage_options=storage_options).url)

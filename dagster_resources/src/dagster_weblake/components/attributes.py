@@ -22,7 +22,6 @@ from dagster_weblake.resource import WeblakeResource
 from weblake import orchestration
 from weblake.errors import InvalidOption
 
-_DURATION = re.compile(r"(?:([\d.]+)d)?(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?")
 _TEMPLATE = re.compile(r"\{\{|\{%")
 _VARIABLE = re.compile(r"\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}")
 
@@ -174,14 +173,10 @@ def duration(value: object) -> timedelta:
     Raises:
         ValueError: It is no duration, or not above zero.
     """
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        parts = _DURATION.fullmatch(str(value).strip())
-        names = ("days", "hours", "minutes", "seconds")
-        if parts is not None:
-            value = timedelta(**{name: float(part) for name, part in zip(names, parts.groups(), strict=True) if part})
-    if not isinstance(value, timedelta) or value <= timedelta(0):
+    found = orchestration.duration(value) or orchestration.duration(f"{value}s")  # a number has no unit
+    if found is None:
         raise ValueError(f"{value!r} is not a duration. Give seconds, or a text such as 90m, 6h or 2d.")
-    return value
+    return found
 
 
 ResolvedAsset = Annotated[

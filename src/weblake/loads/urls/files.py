@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Protocol, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from weblake.errors import FixRequest, InvalidOption
 from weblake.storage import BACKENDS, RootPath, open_storage
@@ -21,21 +21,9 @@ from weblake.storage.rules import hide_secrets, translate_errors
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+    from fsspec import AbstractFileSystem
 
 _LOCAL_PROTOCOLS = {"file", "local"}
-
-
-class _FileSystem(Protocol):
-    """The part of an fsspec file system that this module uses; every fsspec file system has it."""
-
-    @property
-    def protocol(self) -> str | tuple[str, ...]: ...
-
-    def cat_file(self, path: str, start: int, end: int) -> bytes: ...
-
-    def info(self, path: str) -> dict[str, object]: ...
-
-    def invalidate_cache(self) -> object: ...
 
 
 class UrlFile:
@@ -218,15 +206,15 @@ def _in_memory(address: str, content: bytes) -> UrlFile:
     return UrlFile(address, len(content), lambda start, end: content[start:end], lasting=False)
 
 
-def _open_remote(fs: object, path: str, address: str) -> UrlFile:
-    source, name = cast(_FileSystem, fs), hide_secrets(address)
+def _open_remote(fs: AbstractFileSystem, path: str, address: str) -> UrlFile:
+    name = hide_secrets(address)
     with translate_errors("be looked up", name):
-        source.invalidate_cache()  # a cached listing may be older than the changes of another process
+        fs.invalidate_cache()  # a cached listing may be older than the changes of another process
         try:
-            about = source.info(path)
+            about = fs.info(path)
         except FileNotFoundError:
             raise FixRequest(f"{name} does not exist.") from None
     size = about.get("size")
     if about.get("type") != "file" or not isinstance(size, int):
         raise FixRequest(f"{name} is not a file.", hint="Name one file with a list of URLs.")
-    return UrlFile(address, size, lambda start, end: source.cat_file(path, start=start, end=end))
+    return UrlFile(address, size, lambda start, end: fs.cat_file(path, start=start, end=end))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from weblake.arrow import texts
+from weblake.arrow import document_columns
 
 SCHEMA = pa.schema(
     [*((name, pa.large_string()) for name in ("one", "other", "html")), ("links", pa.list_(pa.string()))]
@@ -36,8 +36,8 @@ def test_columns_are_what_python_reads(
         for row in rows
     ]
     names = ("one", "other", "links")
-    with mock.patch.object(texts, "MIN_MEAN_BYTES", 0):
-        made = texts.columns({name: [row[at] for row in raws] for at, name in enumerate(names)}, SCHEMA)
+    with mock.patch.object(document_columns, "MIN_MEAN_BYTES", 0):
+        made = document_columns.text_columns({name: [row[at] for row in raws] for at, name in enumerate(names)}, SCHEMA)
     if made is None:
         assert all(text is None for row in rows for text in row[:2])
         return
@@ -49,20 +49,20 @@ def test_columns_are_what_python_reads(
 
 
 def test_short_columns_are_left_to_the_general_decoder() -> None:
-    assert texts.columns({"html": [b'"short"']}, SCHEMA) is None
-    assert texts.columns({"html": [b'"short"'], "links": [b'["%s"]' % (b"x" * 5000)]}, SCHEMA) is None
-    assert texts.columns({}, SCHEMA) is None
+    assert document_columns.text_columns({"html": [b'"short"']}, SCHEMA) is None
+    assert document_columns.text_columns({"html": [b'"short"'], "links": [b'["%s"]' % (b"x" * 5000)]}, SCHEMA) is None
+    assert document_columns.text_columns({}, SCHEMA) is None
 
 
 @pytest.mark.parametrize("bad", [b'"\\ud800"', b'"\xff"', b'"\xed\xa0\x80"', b'"\\udc00\\ud800"', b"5", b'"\x01"'])
 def test_a_column_with_a_value_that_is_not_text_is_refused(bad: bytes) -> None:
     good = json.dumps(LONG).encode()
-    assert texts.columns({"html": [good]}, SCHEMA) is not None
-    assert texts.columns({"html": [good, bad]}, SCHEMA) is None
+    assert document_columns.text_columns({"html": [good]}, SCHEMA) is not None
+    assert document_columns.text_columns({"html": [good, bad]}, SCHEMA) is None
 
 
 @pytest.mark.parametrize("bad", [b"[null]", b'["a",null]', b"[1]", b'[["a"]]', b"[{}]", b'["\\ud800"]', b'["\xff"]'])
 def test_a_list_column_with_other_values_than_strings_is_refused(bad: bytes) -> None:
     html = [json.dumps(LONG).encode()] * 2
-    assert texts.columns({"html": html, "links": [b'["a"]', b"[]"]}, SCHEMA) is not None
-    assert texts.columns({"html": html, "links": [b'["a"]', bad]}, SCHEMA) is None
+    assert document_columns.text_columns({"html": html, "links": [b'["a"]', b"[]"]}, SCHEMA) is not None
+    assert document_columns.text_columns({"html": html, "links": [b'["a"]', bad]}, SCHEMA) is None

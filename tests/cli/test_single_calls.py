@@ -336,9 +336,7 @@ def test_the_defaults_of_the_command_line_are_those_of_python() -> None:
     assert Terms().timeout_s == 24 * 3600
 
 
-def test_a_load_that_was_named_by_its_job_cannot_be_started_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_load_named_by_its_job_cannot_be_started_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     landed = LandedLoad(Receipt("0123456789abcdef", "crawl", JOB), "2026-11-21T06:00:00+00:00")
     dataset = open_dataset(tmp_path)
     for gone in ("", ", and load fedcba9876543210 has replaced it: its rows are gone"):

@@ -64,7 +64,9 @@ class AccessMiddleware:
             raise ErrorResponse(403, "The admin routes answer to this machine only.", code="LOOPBACK_ONLY")
         if path in _PUBLIC_PATHS or is_outside_api(path):
             return
-        access = self._parts.authenticate(headers.get("authorization"))
+        # Web browsers, and the public SDK for JavaScript, can send the key of a websocket only as its subprotocol.
+        sent = next(iter(scope.get("subprotocols", ())), "")
+        access = self._parts.authenticate(headers.get("authorization", f"Bearer {sent}"))
         if access is None:
             raise ErrorResponse(
                 401, "Unauthorized: Invalid token", code="UNAUTHORIZED", headers={"WWW-Authenticate": "Bearer"}

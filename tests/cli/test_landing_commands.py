@@ -120,6 +120,7 @@ def test_an_error_of_json_contains_no_value_and_says_how_to_give_a_text(commands
     [
         (["batch"], "Give either URLs or --urls FILE."),
         (["batch", URL, "--urls", "list.txt"], "Give either URLs or --urls FILE."),
+        (["batch", URL, "Shops.CSV"], "Shops.CSV is the name of a file, not the URL of a page."),
         (["batch", URL, "--column", "link"], "--column names a column of a file"),
         (["batch", URL, "--partition", "a"], "'a' is not KEY=VALUE"),
         (["batch", URL, "--partition", "a=1", "--partition", "a=2"], "names a key twice"),

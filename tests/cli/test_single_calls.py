@@ -20,6 +20,7 @@ from weblake.cli import landing
 from weblake.cli.app import TermsOptions
 from weblake.dataset.root import LandedLoad
 from weblake.loads import load_request
+from weblake.orchestration import open_dataset
 from weblake.receipt import Receipt
 from weblake.testing.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
@@ -335,12 +336,16 @@ def test_the_defaults_of_the_command_line_are_those_of_python() -> None:
     assert Terms().timeout_s == 24 * 3600
 
 
-def test_a_load_that_was_named_by_its_job_cannot_be_started_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_load_named_by_its_job_cannot_be_started_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     landed = LandedLoad(Receipt("0123456789abcdef", "crawl", JOB), "2026-11-21T06:00:00+00:00")
-    landing.show_if_old(landed, load_request.existing_job("crawl", JOB))
-    assert capsys.readouterr().err == (
-        "weblake: this load has landed already, on 2026-11-21 06:00 UTC (load 0123456789abcdef); nothing was started.\n"
-    )
+    dataset = open_dataset(tmp_path)
+    for gone in ("", ", and load fedcba9876543210 has replaced it: its rows are gone"):
+        landing.show_if_old(dataset, landed, load_request.existing_job("crawl", JOB))
+        assert capsys.readouterr().err == (
+            f"weblake: this load has landed already, on 2026-11-21 06:00 UTC (load 0123456789abcdef){gone}; "
+            "nothing was started.\n"
+        )
+        dataset.ledger.record_retired("0123456789abcdef", "fedcba9876543210")
 
 
 @pytest.mark.parametrize(

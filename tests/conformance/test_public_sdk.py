@@ -158,17 +158,6 @@ def test_a_crawl_is_listed_while_it_runs_and_cancelled_at_once(client: Firecrawl
     site.release()
 
 
-def test_a_watcher_gets_the_end_of_a_job(client: Firecrawl, site: GatedSite) -> None:
-    started = client.start_batch_scrape(site.pages(3, first=50))
-    seen: list[str] = []
-    watcher = client.watcher(started.id, kind="batch", poll_interval=POLL_S, timeout=30)
-    watcher.add_listener(lambda job: seen.append(job.status))
-    watcher.start()
-    assert watcher._thread is not None
-    watcher._thread.join(40)
-    assert seen[-1] == "completed"
-
-
 def test_map_and_search_return_urls(client: Firecrawl, site: GatedSite) -> None:
     found = client.map(f"{site.url}/", limit=4, sitemap="include", include_subdomains=True)
     assert [link.url.removeprefix(site.url) for link in found.links] == ["/", "/page/0", "/page/1", "/page/2"]

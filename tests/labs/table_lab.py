@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from pyiceberg.catalog import load_catalog
-from pyiceberg.table import Table
 from task_lab import RETRY, TaskLab
 
 from weblake import tables
@@ -38,10 +36,6 @@ def sync(lab: TaskLab, format: str, **more: Any) -> tables.SyncResult:
     return tables.sync(lab.root, table_options=options_of(lab, format), **more)[0]
 
 
-def iceberg_table(lab: TaskLab) -> Table:
-    return load_catalog("lake", **options_of(lab, "iceberg") or {}).load_table("web.documents")
-
-
 def lake(lab: TaskLab, format: str) -> Any:
     """The table, opened as a sync opens it."""
     (table,) = [each for each in tables.list_tables(lab.root) if each.format == format]
@@ -57,12 +51,6 @@ def rows(lab: TaskLab, format: str) -> Mapping[str, int]:
 def land(lab: TaskLab, run: str, day: str) -> str:
     lab.run, lab.keys = run, {"day": day}
     return lab.land(RETRY).receipt.load_id
-
-
-def land_run(lab: TaskLab, number: int, occasion: str = RETRY) -> str:
-    """Land the load of one of several runs with the same keys, and return its id."""
-    lab.run = f"run-{number}"
-    return lab.land(occasion).receipt.load_id
 
 
 def row_counts(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:

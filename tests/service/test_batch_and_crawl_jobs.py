@@ -6,6 +6,8 @@ import time
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosedOK, InvalidStatus
+from websockets.sync.client import connect
 
 from weblake_service.jobs import job_status
 from weblake_service.page_failure import PageFailure
@@ -237,3 +239,15 @@ def test_a_read_beyond_the_last_document_of_a_running_job_is_held(bench: Any, mo
     assert time.monotonic() - begun < 30
     bench.web.held.clear()
     bench.wait_until_ended(job)
+
+
+@pytest.mark.parametrize("path", ["/v2/batch/scrape", "/v2/crawl"])
+def test_a_watcher_of_a_public_sdk_is_accepted_and_closed(bench: Any, path: str) -> None:
+    """Then it polls: the one for JavaScript gives up if its connection is refused, as do older ones for Python."""
+    url = f"{bench.service.url.replace('http', 'ws', 1)}{path}/{NO_JOB}"
+    for key in ({"subprotocols": ["test-key"]}, {"additional_headers": {"Authorization": "Bearer test-key"}}):
+        with connect(url, proxy=None, **key) as watcher, pytest.raises(ConnectionClosedOK):
+            watcher.recv(timeout=10)
+    for key in ({}, {"subprotocols": ["wrong"]}):
+        with pytest.raises(InvalidStatus):
+            connect(url, proxy=None, **key)

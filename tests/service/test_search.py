@@ -127,7 +127,7 @@ def test_unsupported_sources_are_empty_with_a_warning(indexed: Any) -> None:
         ({"sources": ["videos"]}, ["the source 'videos'"], {}),
         ({"sources": [{"type": "web", "lang": "de"}]}, ["'lang'"], {"web": 2}),
         ({"includeDomain": ["a.test"]}, ["'includeDomain' (did you mean `includeDomains`?)"], {"web": 2}),
-        ({"threatProtection": {"enabled": True}}, ["'threatProtection'"], {"web": 2}),
+        ({"threatProtection": {}, "enterprise": ["default"]}, ["'threatProtection'"], {"web": 2}),
     ],
 )
 def test_unknown_options_and_sources_are_ignored_with_a_warning(

@@ -174,9 +174,5 @@ def _extra(document: Parsed, misfits: Collection[str]) -> str | None:
         left.add(_METADATA)
     if not left:
         return None
-    kept = ((name, raw) for name, raw in document.fields.items() if name in left)
-    return "{" + ",".join(f"{_quote(name)}:{fields.verbatim(raw)}" for name, raw in kept) + "}"
-
-
-def _quote(text: str) -> str:
-    return msgspec.json.encode(text).decode()
+    kept = ((msgspec.json.encode(name), raw) for name, raw in document.fields.items() if name in left)
+    return "{" + ",".join(f"{name.decode()}:{fields.verbatim(raw)}" for name, raw in kept) + "}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
+from functools import partial
 
 import msgspec
 from msgspec import Raw
@@ -149,10 +150,6 @@ def _as_status(value: object) -> int | None:
     return None if isinstance(value, float) and not value.is_integer() else _as_int(value, 32)
 
 
-def _as_milliseconds(value: object) -> int | None:
-    return _as_int(value, 64)
-
-
 _SCRAPE: Spec = {"url": ("url", _read_text), "html": ("html", _read_text)}
 _JAVASCRIPT_RETURN: Spec = {"type": ("type", _read_text), "value": ("value", _read_json)}
 _ACTIONS: Spec = {
@@ -208,5 +205,5 @@ PROMOTED: Mapping[str, tuple[str, Callable[[object], object]]] = {
     "ogLocaleAlternate": ("og_locale_alternate", _as_texts),
     "error": ("error", _as_text),
     "concurrencyLimited": ("concurrency_limited", _as_bool),
-    "concurrencyQueueDurationMs": ("concurrency_queue_duration_ms", _as_milliseconds),
+    "concurrencyQueueDurationMs": ("concurrency_queue_duration_ms", partial(_as_int, bits=64)),
 }

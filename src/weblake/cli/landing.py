@@ -63,6 +63,8 @@ Detach = Annotated[bool, typer.Option("--detach", help="Start the job, print its
 #: Limits of reading the remaining credits, which the question can do without.
 _DEADLINE_S, _MAX_TRIES, _WAIT_S = 15.0, 2, 5.0
 _LIMITS = "Give --limit N or --max-credits N"
+#: Endings of files with URLs. No host on the internet has one.
+_LIST_ENDINGS = (".txt", ".csv", ".parquet")
 #: Maximum number of unreadable loads that are named.
 MAX_NAMED = 5
 
@@ -102,6 +104,9 @@ def batch(
 
     if bool(urls) == bool(urls_file):
         raise InvalidOption("Give either URLs or --urls FILE.")
+    for url in urls or ():
+        if "/" not in url and url.lower().endswith(_LIST_ENDINGS):
+            raise InvalidOption(f"{url} is the name of a file, not the URL of a page.", hint=f"Write --urls {url}.")
     if column is not None and urls_file is None:
         raise InvalidOption("--column names a column of a file of URLs, and there is none.", hint="Give --urls FILE.")
     name, given = replace(naming.naming(), refresh_after=refresh_after), pages.keyword_arguments()
@@ -267,7 +272,7 @@ def _land(
             return
         work = partial(orchestration.land, client, dataset, request, terms)
         landing = run_with_progress(client, dataset, request, work, as_json)
-    show_if_old(landing, request)
+    show_if_old(dataset, landing, request)
     if as_json:
         output.show_json(landing.receipt.to_dict())
     else:
@@ -360,7 +365,7 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
         )
     landing = orchestration.find_landed(dataset, request, terms)
     if landing is not None:
-        show_if_old(landing, request)
+        show_if_old(dataset, landing, request)
         receipt = landing.receipt
     else:
         try:
@@ -377,12 +382,14 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
         output.show_text(receipt.job_id or "")
 
 
-def show_if_old(landing: LandedLoad, request: LoadRequest) -> None:
-    """If a load landed earlier, write when it did and how to get another one."""
+def show_if_old(dataset: Dataset, landing: LandedLoad, request: LoadRequest) -> None:
+    """If a load landed earlier, write when it did, which load has replaced it, and how to get another one."""
     if landing.landed_at is not None:
         when = datetime.fromisoformat(landing.landed_at)
+        retired = dataset.ledger.retired(landing.receipt.load_id)
+        gone = "" if retired is None else f", and load {retired.by} has replaced it: its rows are gone"
         again = " --new starts a new job; --key TEXT makes a separate load." if request.start is not None else ""
         output.note(
-            f"weblake: this load has landed already, on {when:%Y-%m-%d %H:%M} UTC (load {landing.receipt.load_id}); "
-            f"nothing was started.{again}"
+            f"weblake: this load has landed already, on {when:%Y-%m-%d %H:%M} UTC (load {landing.receipt.load_id})"
+            f"{gone}; nothing was started.{again}"
         )

@@ -99,7 +99,7 @@ def _land_each(client: Client, requests: Sequence[LoadRequest], to: str, terms: 
             if isinstance(error, Interrupted):
                 break
             continue
-        show_if_old(landing, request)
+        show_if_old(dataset, landing, request)
         receipts.append(landing.receipt.to_dict())
         if not as_json:
             output.show_receipt(landing.receipt, to)

@@ -247,7 +247,8 @@ class _ServiceLookup:
 
     def all(self) -> tuple[Orphan, ...]:
         """Return each orphan with the service's data; raise the error of a service that cannot be used at all."""
-        for kind in sorted({each.kind for each in self._ours() if each.record == OPEN}):
+        ours = (each for each in self._known if each.service in (None, self._client.service))
+        for kind in sorted({each.kind for each in ours if each.record == OPEN}):
             self._read(kind)
         return tuple(parallel.in_order(self._known, self._with_service_data, threads=PARALLEL_POLLS))
 
@@ -270,9 +271,6 @@ class _ServiceLookup:
             return self._dataset.ledger.owner(kind, job_id) is not None
         except StorageRefused:
             return True  # the owner cannot be read, but the record shows that there is one
-
-    def _ours(self) -> list[Orphan]:
-        return [each for each in self._known if each.service in (None, self._client.service)]
 
     def _read(self, kind: str) -> Listing | WeblakeError:
         if kind not in get_args(Endpoint):

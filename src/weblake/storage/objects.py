@@ -22,7 +22,6 @@ from inspect import signature
 from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from weblake.errors import StorageRefused
 from weblake.storage.azure_blocks import upload_blocks
@@ -51,8 +50,8 @@ _UPLOAD_OPTIONS: dict[str, dict[str, object]] = {
 }
 #: Arguments to read an object with one request: s3fs asks for its size first if it may send requests in parallel.
 _READ_OPTIONS: dict[str, dict[str, object]] = {"s3": {"max_concurrency": 1}, "gcs": {}, "azure": {}, "memory": {}}
-#: The roots that `preflight` has proven, by file system: one object of fsspec has one set of credentials.
-_PROVEN: WeakKeyDictionary[AbstractFileSystem, set[str]] = WeakKeyDictionary()
+#: The roots that `preflight` has proven, by file system: those of fsspec are equal if their options are.
+_PROVEN: dict[AbstractFileSystem, set[str]] = {}
 _MEMORY_LOCK = threading.Lock()
 _PERMANENT_ERRORS = (PermissionError, FileNotFoundError, NotImplementedError)
 

@@ -99,7 +99,7 @@ def _hint(error: BaseException) -> str | Remedy:
     if _KEY_REFUSED.search(" ".join(f"{type(each).__name__} {each}" for each in causes(error))):
         return Remedy("It does not know this key, or its secret or token is wrong: correct it in {storage_keys}.")
     if isinstance(error, PermissionError):
-        return "Give these credentials leave to list, read, write and delete there."
+        return "Give these credentials leave to list, read, write and delete there, if key, secret and token are right."
     if "redential" in str(error):
         return "Set the storage's credentials in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE and the like)."
     return "Check that the root is right and reachable, and run it again: it goes on from there."

@@ -48,11 +48,7 @@ class BatchRoutes(RouteGroup):
 
     async def start(self, request: Request) -> Response:
         """Start a job, or append to an existing one."""
-
-        async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
-            return await self._start(request, access, body, ticket)
-
-        return await run_once(self._parts, request, act)
+        return await run_once(self._parts, request, lambda *request_options: self._start(request, *request_options))
 
     async def _start(
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket

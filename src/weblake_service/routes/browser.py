@@ -53,11 +53,8 @@ class BrowserRoutes(RouteGroup):
 
     async def create(self, request: Request) -> Response:
         """Start a session."""
-
-        async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
-            return await self._create(access, body, ticket, str(request.base_url))
-
-        return await run_once(self._parts, request, act)
+        base = str(request.base_url)
+        return await run_once(self._parts, request, lambda *request_options: self._create(base, *request_options))
 
     async def list(self, request: Request) -> Response:
         """Return the team's sessions."""
@@ -83,7 +80,7 @@ class BrowserRoutes(RouteGroup):
         ended = await self._parts.sessions.end_recorded(row)
         return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 
-    async def _create(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket, base: str) -> Response:
+    async def _create(self, base: str, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         request_options = read_options(options.BrowserOptions, body)
         require_browser("A browser session")

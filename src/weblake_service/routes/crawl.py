@@ -55,11 +55,7 @@ class CrawlRoutes(RouteGroup):
 
     async def start(self, request: Request) -> Response:
         """Start a crawl."""
-
-        async def act(access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
-            return await self._start(request, access, body, ticket)
-
-        return await run_once(self._parts, request, act)
+        return await run_once(self._parts, request, lambda *request_options: self._start(request, *request_options))
 
     async def active(self, request: Request) -> Response:
         """Return the team's running crawls, newest first."""

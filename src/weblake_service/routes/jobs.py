@@ -7,7 +7,8 @@ from sqlite3 import Connection
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from weblake_service.components import RouteGroup, ServiceComponents, requester
 from weblake_service.jobs import job_records, job_status
@@ -25,9 +26,10 @@ class JobRoutes(RouteGroup):
         self._kind = kind
         self._path = path
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         return [
+            WebSocketRoute(f"{self._path}/{{id}}", _end_connection),
             Route(f"{self._path}/{{id}}", self.status, methods=["GET"]),
             Route(f"{self._path}/{{id}}", self.cancel, methods=["DELETE"]),
             Route(f"{self._path}/{{id}}/errors", self.errors, methods=["GET"]),
@@ -78,6 +80,12 @@ class JobRoutes(RouteGroup):
 
         await self._parts.jobs.cancel(job, work)
         return json_response({"status": "cancelled"})
+
+
+async def _end_connection(socket: WebSocket) -> None:
+    """Accept a watcher of a public SDK and close: it polls after that, while a refusal ends the one for JavaScript."""
+    await socket.accept(subprotocol=next(iter(socket.scope["subprotocols"]), None))
+    await socket.close()
 
 
 def job_address(request: Request, path: str) -> str:

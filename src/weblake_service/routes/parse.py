@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -62,10 +63,7 @@ class ParseRoutes(RouteGroup):
         try:
             # The file's digest is part of the idempotency fingerprint.
             body: dict[str, object] = {"file": [form.name, form.digest], "options": form.options}
-
-            async def act(ticket: IdempotencyTicket) -> Response:
-                return await self._parse(access, form, ticket)
-
+            act = partial(self._parse, access, form)
             return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES_S)
         finally:
             form.close()

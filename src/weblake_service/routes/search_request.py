@@ -69,7 +69,9 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
     sources = _items(body.get("sources"))
     unknown = [one for one in sources if isinstance(name := _type(one), str) and name not in _SOURCES]
     ignored = [f"the source {str(_type(one))[:80]!a}" for one in unknown]
-    known = {**body, "sources": [one for one in sources if one not in unknown]} if unknown else body
+    known = {**body, "sources": [one for one in sources if one not in unknown]} if unknown else dict(body)
+    if isinstance(modes := body.get("enterprise"), list):
+        known["enterprise"] = [one for one in modes if one != "default"]  # firecrawl-mcp offers this mode: none
     given = read_options(options.SearchRequest, known, ignored)
     check_retention({"zero_data_retention": given.get("enterprise")}, plan)
     text = str(given["query"]).encode("utf-8", "replace").decode()

@@ -29,8 +29,6 @@ MAX_PAGES = 1000
 #: Seconds after which no further page is requested; a page that was requested before is still awaited.
 LISTING_S = 900.0
 
-REPORTS = ("credits", "tokens", "credits_by_key", "tokens_by_key")
-
 
 @dataclass(frozen=True, slots=True)
 class Report:

@@ -179,14 +179,10 @@ def _usage_row(period: UsagePeriod, found: Report) -> dict[str, object]:
         "period_start": parse_time(period.start_date or ""),
         "period_end": parse_time(period.end_date or ""),
         "api_key": period.api_key,
-        "total_credits": _number(period.total_credits),
-        "total_tokens": _number(period.total_tokens),
+        "total_credits": period.total_credits,
+        "total_tokens": period.total_tokens,
         "reported_at": found.reported_at,
     }
-
-
-def _number(value: int | float | None) -> float | None:
-    return None if value is None else float(value)
 
 
 def _existing(storage: Storage, name: str) -> Sequence[Mapping[str, object]]:

@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Self
 
@@ -26,31 +27,25 @@ if TYPE_CHECKING:
 _LOCAL_PROTOCOLS = {"file", "local"}
 
 
+@dataclass(frozen=True, slots=True)
 class UrlFile:
-    """An open file with a list of URLs. Use it in a `with` block, which closes it.
+    """An open file with a list of URLs. Use it in a `with` block, which closes it."""
 
-    Attributes:
-        address: The path or URL under which another process can open it; `-` for standard input.
-        name: The address without credentials, for messages.
-        size: The size in bytes.
-        lasting: Whether it can be opened again; False for a pipe.
-    """
+    #: The path or URL under which another process can open it; `-` for standard input.
+    address: str
+    #: The size in bytes.
+    size: int
+    #: Returns the bytes from a start to an end.
+    read: Callable[[int, int], bytes]
+    #: What is closed at the end of the `with` block.
+    opened: ExitStack = field(default_factory=ExitStack)
+    #: Whether it can be opened again; False for a pipe.
+    lasting: bool = True
 
-    def __init__(
-        self,
-        address: str,
-        size: int,
-        fetch: Callable[[int, int], bytes],
-        *,
-        opened: ExitStack | None = None,
-        lasting: bool = True,
-    ) -> None:
-        self.address = address
-        self.name = hide_secrets(address)
-        self.size = size
-        self.lasting = lasting
-        self._fetch = fetch
-        self._opened = opened or ExitStack()
+    @property
+    def name(self) -> str:
+        """The address without credentials, for messages."""
+        return hide_secrets(self.address)
 
     def fetch(self, start: int, end: int) -> bytes:
         """Return the bytes of a range; fewer if the file ends within it.
@@ -61,7 +56,7 @@ class UrlFile:
         if start >= end:
             return b""
         with translate_errors("be read", self.name):
-            return self._fetch(start, end)
+            return self.read(start, end)
 
     @property
     def ending(self) -> str:
@@ -72,7 +67,7 @@ class UrlFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._opened.close()
+        self.opened.close()
 
 
 class RangeStream(io.RawIOBase):

@@ -135,7 +135,7 @@ class SteppedStorage:
         self._storage, self._process = storage, process
         self.url = storage.url
         self.read, self.exists, self.ensure_durable = storage.read, storage.exists, storage.ensure_durable
-        self.list, self.size = storage.list, storage.size
+        self.list = storage.list
         self.local_path = storage.local_path
 
     def create(self, name: str, data: bytes) -> bool:

@@ -20,7 +20,7 @@ from airflow_provider_weblake.hooks import weblake as hook_module
 from airflow_provider_weblake.hooks.endpoint import Endpoint
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from weblake.errors import AskPerson, InvalidOption
-from weblake.orchestration import JobRef
+from weblake.orchestration import JOB_KINDS
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def test_testing_a_connection_shows_the_balance_and_costs_nothing(
 def test_the_job_link_is_the_connections_page_or_the_status_address(monkeypatch: pytest.MonkeyPatch) -> None:
     hook = connect(monkeypatch, {"host": "https://api.example.com/team/", "password": "test-key"})
     for kind in ("batch_scrape", "crawl"):
-        assert hook.job_url(kind, JOB) == f"https://api.example.com/team{JobRef(kind, JOB).read().request.path}"
+        assert hook.job_url(kind, JOB) == f"https://api.example.com/team{JOB_KINDS[kind].read(JOB).request.path}"
     assert hook.job_url("batch", JOB) == hook.job_url("batch_scrape", JOB)
     assert hook.job_url("scrape", JOB) == f"https://api.example.com/team/v2/scrape/{JOB}"
     assert hook.job_url("parse", JOB) == ""

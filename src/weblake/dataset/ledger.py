@@ -305,7 +305,7 @@ def files_gone(ledger: Ledger, gone: Mapping[str, str]) -> StorageRefused:
     return StorageRefused(
         f"Files of landed loads are gone from {' and '.join(of)} of {ledger.storage.url}: another program has deleted "
         f"them. Loads: {named}.",
-        hint=Remedy("Restore them, read the rows in a table (`weblake table list`), or {start_afresh}, which is paid."),
+        hint=Remedy("Restore them, read the rows in a table of the dataset, or {start_afresh}, which is paid."),
     )
 
 

@@ -197,4 +197,5 @@ def _load_clock_offset(db: Connection) -> float:
 def _delete_all_rows(db: Connection) -> None:
     for table in DATA_TABLES:
         db.execute(f"DELETE FROM {table}")  # noqa: S608
+    db.execute("INSERT INTO search_words (search_words) VALUES ('delete-all')")
     db.execute("DELETE FROM meta WHERE name IN ('clock_offset', 'starts')")

@@ -115,7 +115,10 @@ class ServiceComponents:
         # change.
         await self.delivery.wait_for_deliveries()
         self.clock.advance(seconds)
-        await self._save_clock_offset()
+        offset = str(self.clock.offset)
+        await self.store.write(
+            lambda db: db.execute("INSERT OR REPLACE INTO meta VALUES ('clock_offset', ?)", (offset,)),
+        )
 
     async def reset(self) -> None:
         """Delete all jobs, pages, usage, faults and logs, and reset the clock. The keys are kept."""
@@ -134,14 +137,6 @@ class ServiceComponents:
     def _new_job_manager(self) -> JobManager:
         tools = JobServices(self.store, self.clock, self.scraper, self.faults)
         return JobManager(tools, self.web, self.config, self.delivery.wake, self.llm)
-
-    async def _save_clock_offset(self) -> None:
-        value = str(self.clock.offset)
-
-        def work(db: Connection) -> None:
-            db.execute("INSERT OR REPLACE INTO meta VALUES ('clock_offset', ?)", (value,))
-
-        await self.store.write(work)
 
     async def _run_cleanup(self) -> None:
         while True:

@@ -11,6 +11,7 @@ from weblake_service.llm import model_options
 from weblake_service.llm.settings import missing_settings
 from weblake_service.page.requested_formats import format_names
 from weblake_service.page.selectors import selector_problem
+from weblake_service.page_failure import not_configured
 from weblake_service.responses import ErrorResponse, bad_request
 from weblake_service.web.location import country_problem, languages_problem
 from weblake_service.web.redirect_chain import header_problem
@@ -29,11 +30,6 @@ _FEATURE_OPTIONS = {
 }
 
 
-def not_configured(what: str, needs: str) -> ErrorResponse:
-    """Return the refusal of a feature that is not configured."""
-    return ErrorResponse(503, f"{what} needs {needs}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
-
-
 def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM_SETTINGS) -> None:
     """Check that pages can be scraped with these options (snake_case).
 
@@ -42,8 +38,9 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
         llm: What is missing for a language model; empty if there is one.
 
     Raises:
-        ErrorResponse: 400 for an invalid selector, header or language, 503 for a feature that is not configured, 403
-            for zero data retention without a plan that has it.
+        ErrorResponse: 400 for an invalid selector, header or language, 403 for zero data retention without a plan that
+            has it.
+        PageFailure: 503 for a feature that is not configured.
     """
     headers = options.get("headers")
     problem = selector_problem(options) or (header_problem(headers) if isinstance(headers, Mapping) else None)

@@ -42,7 +42,7 @@ def require_browser_for(options: Mapping[str, object]) -> None:
     """Check that a browser is available if the options need one.
 
     Raises:
-        ErrorResponse: 503 FEATURE_NOT_CONFIGURED with the name of what is missing.
+        PageFailure: 503 FEATURE_NOT_CONFIGURED with the name of what is missing.
     """
     what = option_that_needs_browser(options)
     if what:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weblake_service.llm import prompts
-from weblake_service.llm.interface import ModelFailure
 from weblake_service.llm.model_options import EXTRACTION_CREDITS, FIELDS, entries, tracking, wants_markdown
 from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
-from weblake_service.page_failure import PageFailure
+from weblake_service.page_failure import PageFailure, not_configured
 from weblake_service.run_together import run_together
 
 #: The name of the mode `json` of change tracking among the failures.
@@ -208,7 +207,7 @@ def _cannot_ask(
 ) -> PageFailure | None:
     """Return why no model can be asked about a page; not about an unconverted file, because its markdown is base64."""
     if model is None:
-        return ModelFailure("FEATURE_NOT_CONFIGURED", f"This page needs {lacks}.", status=503)
+        return not_configured("This page", lacks)
     metadata = document.get("metadata")
     kind = str(metadata.get("contentType", "")) if isinstance(metadata, Mapping) else ""
     if options.get("parsers") == [] and kind.lower().startswith("application/pdf"):

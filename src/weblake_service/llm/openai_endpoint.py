@@ -25,6 +25,7 @@ from weblake_service.llm.interface import (
     ModelFailure,
 )
 from weblake_service.llm.settings import API_KEY, BASE_URL, MODEL, PAGE_CHARS, check, missing_settings
+from weblake_service.page_failure import not_configured
 from weblake_service.responses import encode
 from weblake_service.web.connection_pools import proxy_for
 
@@ -155,16 +156,10 @@ class LanguageModel:
     def __init__(self, config: ServiceConfig) -> None:
         #: The missing settings, as part of a refusal; empty if there is a model.
         self.missing = missing_settings(config)
-        self._endpoint: OpenAIEndpoint | None = None
         if config.llm_base_url:
             check(config)
-        if not self.missing:
-            self._endpoint = OpenAIEndpoint(config)
-
-    @property
-    def model(self) -> OpenAIEndpoint | None:
-        """Return the model; None if a setting is missing."""
-        return self._endpoint
+        #: The model; None if a setting is missing.
+        self.model = None if self.missing else OpenAIEndpoint(config)
 
     def require(self, what: str) -> OpenAIEndpoint:
         """Return the model.
@@ -173,18 +168,16 @@ class LanguageModel:
             what: The feature that needs it, for the message.
 
         Raises:
-            ModelFailure: 503 with the name of the missing setting.
+            PageFailure: 503 with the name of the missing setting.
         """
-        if self._endpoint is None:
-            raise ModelFailure(
-                "FEATURE_NOT_CONFIGURED", f"{what} needs {self.missing}, which this service does not have.", status=503
-            )
-        return self._endpoint
+        if self.model is None:
+            raise not_configured(what, self.missing)
+        return self.model
 
     async def aclose(self) -> None:
         """Close the model's connections."""
-        if self._endpoint is not None:
-            await self._endpoint.aclose()
+        if self.model is not None:
+            await self.model.aclose()
 
 
 def _failure_of_status(reply: httpx.Response) -> ModelFailure | _RetryableError:

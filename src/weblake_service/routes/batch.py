@@ -22,14 +22,14 @@ from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
     check_queue,
+    once,
     page_options,
     page_price,
     read_options,
     read_webhook,
     record_and_launch,
-    run_once,
 )
-from weblake_service.routes.target_urls import split_urls, target_error
+from weblake_service.routes.target_urls import split_urls
 from weblake_service.store import accounts
 
 _PATH = "/v2/batch/scrape"
@@ -44,15 +44,12 @@ class BatchRoutes(RouteGroup):
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        return [Route(_PATH, self.start, methods=["POST"]), *self._jobs.routes()]
+        return [Route(_PATH, once(self._parts, self.start), methods=["POST"]), *self._jobs.routes()]
 
-    async def start(self, request: Request) -> Response:
-        """Start a job, or append to an existing one."""
-        return await run_once(self._parts, request, lambda *request_options: self._start(request, *request_options))
-
-    async def _start(
+    async def start(
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
     ) -> Response:
+        """Start a job, or append to an existing one."""
         parts = self._parts
         # Checking a hundred thousand URLs takes seconds; a thread keeps the event loop responsive.
         request_options = await asyncio.to_thread(read_options, options.BatchScrapeRequest, body)
@@ -90,7 +87,7 @@ class BatchRoutes(RouteGroup):
         assert isinstance(given, list)
         good, bad, problem = split_urls(given, allow_private=self._parts.config.allow_private)
         if problem is not None and not tolerant:
-            raise target_error(problem)
+            raise problem
         if not good:
             bad_request("No valid URLs provided")
         return good, bad if tolerant else None

@@ -11,12 +11,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.components import RouteGroup, requester
+from weblake_service.components import RouteGroup
 from weblake_service.config import Access
-from weblake_service.page_failure import PageFailure
-from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response, read_object
+from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response
 from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
-from weblake_service.routes.request_options import read_options, read_target
+from weblake_service.routes.request_options import once, read_options, read_target
 from weblake_service.store import accounts, search_index
 from weblake_service.web.location import country_problem, languages_problem
 from weblake_service.web.map_urls import Known, arrange, find_urls
@@ -30,19 +29,12 @@ class MapRoutes(RouteGroup):
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        return [Route("/v2/map", self.map, methods=["POST"])]
+        return [Route("/v2/map", once(self._parts, self.map, KEEP_SCRAPES_S), methods=["POST"])]
 
-    async def map(self, request: Request) -> Response:
+    async def map(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
         """List the URLs of a site."""
-        access = requester(request)
-        body = await read_object(request, self._parts.config.max_body)
-
-        async def act(ticket: IdempotencyTicket) -> Response:
-            return await self._map(access, body, ticket)
-
-        return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES_S)
-
-    async def _map(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         request_options = read_options(options.MapRequest, body)
         if problem := languages_problem(request_options) or country_problem(request_options):
@@ -58,8 +50,6 @@ class MapRoutes(RouteGroup):
         except TimeoutError:
             message = f"The map of {url} was not done within {timeout} ms. Allow more with `timeout`."
             raise ErrorResponse(408, message, code="MAP_TIMEOUT") from None
-        except PageFailure as failure:
-            raise ErrorResponse(failure.status, failure.message, code=failure.code) from None
 
         def work(db: Connection) -> None:
             accounts.charge(db, access, _PRICE, now)

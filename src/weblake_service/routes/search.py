@@ -21,9 +21,9 @@ from weblake_service.jobs.scraper import ScrapeContext, Scraped, failure_record
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, encoded_json_response
 from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
-from weblake_service.routes.request_options import page_price, run_once
+from weblake_service.routes.request_options import once, page_price, read_target
 from weblake_service.routes.search_request import SearchRequest, read_search, result
-from weblake_service.routes.target_urls import read_target_url
+from weblake_service.routes.target_urls import split_urls
 from weblake_service.store import accounts, search_index
 from weblake_service.store.search_index import SearchHit
 from weblake_service.web.redirect_chain import options_for
@@ -37,13 +37,12 @@ class SearchRoutes(RouteGroup):
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        return [Route("/v2/search", self.search, methods=["POST"])]
+        return [Route("/v2/search", once(self._parts, self.search, KEEP_SCRAPES_S), methods=["POST"])]
 
-    async def search(self, request: Request) -> Response:
+    async def search(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
         """Return matching pages, scraped if the request asks for it."""
-        return await run_once(self._parts, request, self._search, KEEP_SCRAPES_S)
-
-    async def _search(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         plan = parts.config.plan(access.team)
         search_request = read_search(body, plan, parts.clock.now(), llm=parts.llm.missing)
@@ -97,7 +96,8 @@ class SearchRoutes(RouteGroup):
         if not whole:
             search_request.notes.append("No page has all of the words, so these have some of them.")
         if search_request.only_valid:
-            found = [one for one in found if self._problem(one.url) is None]
+            _, invalid, _ = split_urls([one.url for one in found], allow_private=self._parts.config.allow_private)
+            found = [one for one in found if one.url not in invalid]
         return found
 
     async def _check_credits(
@@ -120,9 +120,7 @@ class SearchRoutes(RouteGroup):
 
         async def one(url: str, place: int) -> Scraped | Failed:
             try:
-                problem = self._problem(url)
-                if problem is not None:
-                    raise problem
+                read_target(url, self._parts.config)
                 await self._parts.faults.apply_to_page(url, "search", search_id)
                 # The request names no site that its headers could belong to.
                 own, context = options_for(url, page, ()), ScrapeContext(scrape_id(search_id, place))
@@ -138,14 +136,6 @@ class SearchRoutes(RouteGroup):
                 return failure_record(error)
 
         return await asyncio.gather(*(one(known.url, place) for place, known in enumerate(found, 1)))
-
-    def _problem(self, url: str) -> PageFailure | None:
-        """Return why a page that was scraped earlier may not be scraped now, or None."""
-        try:
-            read_target_url(url, allow_private=self._parts.config.allow_private)
-        except PageFailure as problem:
-            return problem
-        return None
 
     async def _keep(
         self,

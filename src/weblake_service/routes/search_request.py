@@ -12,10 +12,11 @@ import msgspec
 
 from weblake.api import options
 from weblake_service.config import Plan
-from weblake_service.feature_checks import check_page_options, check_retention, not_configured
+from weblake_service.feature_checks import check_page_options, check_retention
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.page_outcomes import Failed
 from weblake_service.jobs.scraper import Scraped
+from weblake_service.page_failure import not_configured
 from weblake_service.responses import bad_request
 from weblake_service.routes.request_options import read_options
 from weblake_service.store.search_index import MAX_WORDS, SearchHit, SearchQuery, read_query, restrict_to_domains

@@ -282,7 +282,8 @@ def _drop(db: Connection, place: int) -> None:
     ).fetchone()
     # A table without the texts must be told which words go.
     db.execute(
-        "INSERT INTO search_words (search_words, rowid, title, description, url, text) VALUES ('delete', ?, ?, ?, ?, ?)",
+        "INSERT INTO search_words (search_words, rowid, title, description, url, text)"
+        " VALUES ('delete', ?, ?, ?, ?, ?)",
         (place, *row[:3], zlib.decompress(row["text"]).decode()),
     )
 

@@ -66,7 +66,9 @@ class ServiceComponents:
         self.profiles = BrowserProfiles(store, self.clock)
         self.scraper = Scraper(store, self.clock, config, web, self.profiles, self.llm)
         self.delivery = WebhookDelivery(store, self.clock, FaultyWebhookSender(web.post, self.faults), config)
-        self.jobs = self._new_job_manager()
+        #: What every job uses.
+        self.tools = JobServices(store, self.clock, self.scraper, self.faults, web, config, self.llm)
+        self.jobs = JobManager(self.tools, self.delivery.wake)
         self.sessions = SessionManager(store, self.clock, config)
         self.playwright = PlaywrightDriver(self.profiles, allow_private=config.allow_private)
         self.interact = InteractSessions(store, self.clock, self.ids, self.sessions, self.playwright)
@@ -125,7 +127,7 @@ class ServiceComponents:
         await self.sessions.aclose()
         await self.jobs.close()
         await self.delivery.close()
-        self.jobs = self._new_job_manager()
+        self.jobs = JobManager(self.tools, self.delivery.wake)
         self.faults.clear()
         self.rate.reset()
         self.clock.set_offset(0.0)
@@ -133,10 +135,6 @@ class ServiceComponents:
         await self.sessions.open()
         self.delivery.start()
         self.log.clear()
-
-    def _new_job_manager(self) -> JobManager:
-        tools = JobServices(self.store, self.clock, self.scraper, self.faults)
-        return JobManager(tools, self.web, self.config, self.delivery.wake, self.llm)
 
     async def _run_cleanup(self) -> None:
         while True:

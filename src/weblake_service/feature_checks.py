@@ -9,7 +9,7 @@ from weblake_service.browser.rendering_options import require_browser_for
 from weblake_service.config import Plan, ServiceConfig
 from weblake_service.llm import model_options
 from weblake_service.llm.settings import missing_settings
-from weblake_service.page.requested_formats import format_names
+from weblake_service.page.requested_formats import format_entry, format_names, items
 from weblake_service.page.selectors import selector_problem
 from weblake_service.page_failure import not_configured
 from weblake_service.responses import ErrorResponse, bad_request
@@ -74,8 +74,7 @@ def _check_profile(options: Mapping[str, object]) -> None:
 
 
 def _check_parsers(options: Mapping[str, object]) -> None:
-    parsers = options.get("parsers")
-    for parser in parsers if isinstance(parsers, list | tuple) else ():
+    for parser in items(options.get("parsers")):
         kind, own = (parser.get("type"), parser) if isinstance(parser, Mapping) else (parser, {})
         if kind == "image" or own.get("mode") == "ocr":
             raise not_configured(f"The parser `{kind}` with text recognition", "an OCR engine")
@@ -84,16 +83,12 @@ def _check_parsers(options: Mapping[str, object]) -> None:
 
 
 def _check_tracking(options: Mapping[str, object], llm: str) -> None:
-    formats = options.get("formats")
-    for entry in formats if isinstance(formats, list | tuple) else ():
-        if not isinstance(entry, Mapping) or entry.get("type") != "changeTracking":
-            continue
-        modes = entry.get("modes")
-        if isinstance(modes, list | tuple) and "json" in modes:
-            raise not_configured("The mode `json` of changeTracking", llm)
-        for name in ("prompt", "schema"):
-            if entry.get(name):
-                raise not_configured(f"The option `{name}` of changeTracking", llm)
+    entry = format_entry(options, "changeTracking") or {}
+    if "json" in items(entry.get("modes")):
+        raise not_configured("The mode `json` of changeTracking", llm)
+    for name in ("prompt", "schema"):
+        if entry.get(name):
+            raise not_configured(f"The option `{name}` of changeTracking", llm)
 
 
 def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> None:

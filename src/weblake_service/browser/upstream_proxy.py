@@ -19,14 +19,14 @@ _ATTEMPT_S, _LAST_ATTEMPT_S = 5.0, 30.0
 _MAX_HEAD_BYTES = 65_536
 
 
-async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool) -> Streams:
+async def connect_tunnel(url: httpx.URL, *, allow_private: bool) -> Streams:
     """Return a connection to the host and port of a URL.
 
     Raises:
         PageFailure: The host is private, has no address, or does not accept connections.
     """
     host, port = ascii_host(url), url.port or 443
-    proxy = proxy_for(url.copy_with(scheme="http" if port == 80 else "https")) if trust_env else ""
+    proxy = proxy_for(url.copy_with(scheme="http" if port == 80 else "https"))
     if proxy:
         if not allow_private:
             await refuse_private(host, port)

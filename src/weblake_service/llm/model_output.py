@@ -160,15 +160,6 @@ async def _highlights(model: OpenAIEndpoint, query: str, text: str, made: ModelO
     return "\n\n".join(passages)
 
 
-async def _describe_changes(
-    model: OpenAIEndpoint, tracked: Mapping[str, object], previous: str, text: str, made: ModelOutput
-) -> None:
-    made.changes, warning = await changed_fields(model, tracked, previous, text)
-    made.credits += EXTRACTION_CREDITS
-    if warning:
-        made.warnings.append(warning)
-
-
 async def _clean_markdown(
     model: OpenAIEndpoint | None,
     lacks: str,
@@ -218,17 +209,17 @@ def _cannot_ask(
     return None
 
 
-async def changed_fields(
-    model: OpenAIEndpoint, tracked: Mapping[str, object], previous: str, text: str
-) -> tuple[dict[str, object], str]:
-    """Return the fields whose values differ, each with its previous and current value, and a warning or an empty
-    string.
+async def _describe_changes(
+    model: OpenAIEndpoint, tracked: Mapping[str, object], previous: str, text: str, made: ModelOutput
+) -> None:
+    """Add the fields whose values differ, each with its previous and current value.
 
     Args:
         model: The model that reads both versions.
         tracked: The format changeTracking, with `schema` and `prompt` if given.
         previous: The markdown of the earlier version.
         text: The markdown of this version.
+        made: What is added to.
 
     Raises:
         ModelFailure: The model returned no usable response.
@@ -249,7 +240,9 @@ async def changed_fields(
     messages = prompts.task_messages(prompts.CHANGES, before, after, wish=wish, schema=inner)
     found = await json_of(model, messages, check_both, _schema_of_both(inner))
     assert isinstance(found, dict)
-    return _differing_fields(found["previous"], found["current"]), cut_after or cut_before
+    made.changes = _differing_fields(found["previous"], found["current"])
+    made.credits += EXTRACTION_CREDITS
+    made.warnings += [warning] if (warning := cut_after or cut_before) else []
 
 
 def _schema_of_both(schema: Mapping[str, object] | None) -> dict[str, object]:

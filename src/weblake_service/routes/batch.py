@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from weblake.api import options
-from weblake_service.components import RouteGroup, ServiceComponents
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
 from weblake_service.jobs import job_records, page_queue
@@ -32,19 +31,15 @@ from weblake_service.routes.request_options import (
 from weblake_service.routes.target_urls import split_urls
 from weblake_service.store import accounts
 
-_PATH = "/v2/batch/scrape"
 
-
-class BatchRoutes(RouteGroup):
+class BatchRoutes(JobRoutes):
     """The batch scrape endpoints."""
 
-    def __init__(self, parts: ServiceComponents) -> None:
-        super().__init__(parts)
-        self._jobs = JobRoutes(parts, "batch_scrape", _PATH)
+    kind, path = "batch_scrape", "/v2/batch/scrape"
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        return [Route(_PATH, once(self._parts, self.start), methods=["POST"]), *self._jobs.routes()]
+        return [Route(self.path, once(self._parts, self.start), methods=["POST"]), *super().routes()]
 
     async def start(
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
@@ -73,7 +68,11 @@ class BatchRoutes(RouteGroup):
             else:
                 job_records.create(db, job)
                 page_queue.add(db, new_id, ((url, 0) for url in urls), now)
-            reply: dict[str, object] = {"success": True, "id": new_id, "url": f"{job_address(request, _PATH)}/{new_id}"}
+            reply: dict[str, object] = {
+                "success": True,
+                "id": new_id,
+                "url": f"{job_address(request, self.path)}/{new_id}",
+            }
             encoded = encode(reply if invalid is None else reply | {"invalidURLs": invalid})
             ticket.save(db, 200, encoded)
             return new_id, encoded

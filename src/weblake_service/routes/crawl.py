@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from weblake.api import options
 from weblake_service.clock import iso
-from weblake_service.components import RouteGroup, ServiceComponents, requester
+from weblake_service.components import requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_crawl_options, check_page_options
 from weblake_service.jobs.crawl import DEFAULT_LIMIT
@@ -36,20 +36,18 @@ from weblake_service.web.path_patterns import PathPatterns
 _NOT_STORED = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
 
 
-class CrawlRoutes(RouteGroup):
+class CrawlRoutes(JobRoutes):
     """The crawl endpoints."""
 
-    def __init__(self, parts: ServiceComponents) -> None:
-        super().__init__(parts)
-        self._jobs = JobRoutes(parts, "crawl", "/v2/crawl")
+    kind, path = "crawl", "/v2/crawl"
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         return [
-            Route("/v2/crawl", once(self._parts, self.start), methods=["POST"]),
+            Route(self.path, once(self._parts, self.start), methods=["POST"]),
             Route("/v2/crawl/active", self.active, methods=["GET"]),
             Route("/v2/crawl/params-preview", self.preview, methods=["POST"]),
-            *self._jobs.routes(),
+            *super().routes(),
         ]
 
     async def active(self, request: Request) -> Response:
@@ -112,7 +110,7 @@ class CrawlRoutes(RouteGroup):
         price = page_price(pages)
 
         job = NewJob("", "crawl", access, url, now, pages, plan, _public_options(body), webhook, limit, price, target)
-        return await start_job(parts, job, ticket, limit * price, address=job_address(request, "/v2/crawl"))
+        return await start_job(parts, job, ticket, limit * price, address=job_address(request, self.path))
 
 
 def _public_options(body: Mapping[str, object]) -> dict[str, object]:

@@ -18,6 +18,7 @@ from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.job_run import is_service_failure
 from weblake_service.jobs.page_outcomes import Failed
 from weblake_service.jobs.scraper import ScrapeContext, Scraped, failure_record
+from weblake_service.jobs.web_tools import SEARCH_PRICE, search_price
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, encoded_json_response
 from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
@@ -27,9 +28,6 @@ from weblake_service.routes.target_urls import split_urls
 from weblake_service.store import accounts, search_index
 from weblake_service.store.search_index import SearchHit
 from weblake_service.web.redirect_chain import options_for
-
-#: Price in credits for every ten results or part of ten.
-_PRICE, _RESULTS_PER_PRICE = 2, 10
 
 
 class SearchRoutes(RouteGroup):
@@ -51,7 +49,7 @@ class SearchRoutes(RouteGroup):
         try:
             async with asyncio.timeout(search_request.timeout_ms / 1000):
                 found = await self._find(access, search_request)
-                price = _price(len(found))
+                price = search_price(len(found))
                 await self._check_credits(access, search_request, price, len(found), plan)
                 scraped = await self._scrape(access, search_request, found, search_id)
         except TimeoutError:
@@ -105,7 +103,7 @@ class SearchRoutes(RouteGroup):
     ) -> None:
         """Refuse a search that the team cannot pay for before any page is fetched; a search without results is free."""
         now = self._parts.clock.now()
-        needed = max(price, _PRICE) + (
+        needed = max(price, SEARCH_PRICE) + (
             results * page_price(search_request.page) if search_request.page is not None else 0
         )
         await self._parts.store.read(lambda db: accounts.require_credits(db, access.team, needed, plan.credits, now))
@@ -171,10 +169,6 @@ class SearchRoutes(RouteGroup):
             ticket.save(db, 200, reply)
 
         await self._parts.store.write(work)
-
-
-def _price(results: int) -> int:
-    return -(-results // _RESULTS_PER_PRICE) * _PRICE
 
 
 def _credits(page: Scraped | Failed | None) -> int:

@@ -21,14 +21,13 @@ _ATTEMPT_S = 5.0
 class ConnectionPools:
     """Connection pools, created on first use: with and without certificate checks, direct and through a proxy."""
 
-    def __init__(self, *, allow_private: bool, trust_env: bool) -> None:
+    def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
-        self._trust_env = trust_env
         self._pools: dict[tuple[bool, str], httpcore.AsyncConnectionPool] = {}
 
     async def pool_for(self, url: httpx.URL, *, verify: bool) -> httpcore.AsyncConnectionPool:
         """Return the pool for a request to this URL."""
-        proxy = proxy_for(url) if self._trust_env else ""
+        proxy = proxy_for(url)
         if proxy and not self._allow_private:
             await refuse_private(ascii_host(url), url.port or 443)
         # For plain http, a context without certificates: loading them takes 20 ms.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from weblake_service.browser.chromium import require_browser
 from weblake_service.browser.rendering_options import FORMATS as BROWSER_FORMATS
-from weblake_service.browser.rendering_options import require_browser_for
-from weblake_service.config import Plan, ServiceConfig
+from weblake_service.browser.rendering_options import option_that_needs_browser
+from weblake_service.config import Plan
 from weblake_service.llm import model_options
-from weblake_service.llm.settings import missing_settings
 from weblake_service.page.requested_formats import format_entry, format_names, items
 from weblake_service.page.selectors import selector_problem
 from weblake_service.page_failure import not_configured
@@ -16,7 +16,6 @@ from weblake_service.responses import ErrorResponse, bad_request
 from weblake_service.web.location import country_problem, languages_problem
 from weblake_service.web.redirect_chain import header_problem
 
-_LLM_SETTINGS = missing_settings(ServiceConfig())
 _LATER_VERSION = "a part of the service that comes with a later version"
 
 #: The formats that can be made from a page fetched over HTTP.
@@ -30,7 +29,7 @@ _FEATURE_OPTIONS = {
 }
 
 
-def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM_SETTINGS) -> None:
+def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str) -> None:
     """Check that pages can be scraped with these options (snake_case).
 
     Args:
@@ -64,7 +63,8 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
         raise not_configured("The option `proxy: enhanced`", "a proxy service")
     check_retention(options, plan)
     _check_profile(options)
-    require_browser_for(options)
+    if what := option_that_needs_browser(options):
+        require_browser(what)
 
 
 def _check_profile(options: Mapping[str, object]) -> None:
@@ -97,9 +97,7 @@ def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> 
         raise ErrorResponse(403, "Zero data retention is not enabled for this account.", code="ZDR_NOT_ENABLED")
 
 
-def check_crawl_options(
-    crawl_options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM_SETTINGS
-) -> None:
+def check_crawl_options(crawl_options: Mapping[str, object], plan: Plan, *, llm: str) -> None:
     """Check that the options of a crawl itself can be used; raises as `check_page_options` does."""
     if crawl_options.get("prompt") and llm:
         raise not_configured("The option `prompt`", llm)

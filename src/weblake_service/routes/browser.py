@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from sqlite3 import Row
 
 from starlette.requests import Request
@@ -15,6 +14,7 @@ from weblake_service.browser.context_settings import context_settings_of
 from weblake_service.clock import iso, iso_seconds
 from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
+from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, bad_request, json_response, not_found
 from weblake_service.routes.code_execution import require_code, run_in_session, session_urls
@@ -75,8 +75,8 @@ class BrowserRoutes(RouteGroup):
         wanted = SessionSpec(
             access,
             context_settings_of({}),
-            _seconds(request_options, "ttl", _DEFAULT_TTL_S),
-            _seconds(request_options, "activity_ttl", _DEFAULT_IDLE_S),
+            number(request_options.get("ttl"), _DEFAULT_TTL_S),
+            number(request_options.get("activity_ttl"), _DEFAULT_IDLE_S),
             streamed=request_options.get("stream_web_view") is not False,
         )
         profile = profile_of(request_options)
@@ -133,8 +133,3 @@ class BrowserRoutes(RouteGroup):
             "createdAt": iso(row["created"]),
             "lastActivity": iso(live.used if live is not None else row["used"]),
         }
-
-
-def _seconds(request_options: Mapping[str, object], name: str, default: int) -> float:
-    value = request_options.get(name)
-    return float(value) if isinstance(value, int) else float(default)

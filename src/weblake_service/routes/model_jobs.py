@@ -5,9 +5,9 @@ GET /v2/extract/{id} also reads agents, as the contract's text says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from sqlite3 import Connection, Row
-from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,8 +37,6 @@ from weblake_service.routes.request_options import (
 )
 from weblake_service.routes.target_urls import split_urls
 
-T = TypeVar("T")
-
 _EXTRACT, _AGENT = "Extract", "The agent"
 #: Request fields that are not stored in the job's plan.
 _NOT_STORED = frozenset({"webhook", "scrape_options", "origin", "integration", "urls"})
@@ -67,9 +65,7 @@ class ModelJobRoutes(RouteGroup):
 
     async def cancel_agent(self, request: Request) -> Response:
         """Cancel the job immediately; its steps remain billed."""
-        parts = self._parts
-        job, team, now = self._job_id(request, _AGENT), requester(request).team, parts.clock.now()
-        await self._read_or_explain(_AGENT, lambda db: job_records.find(db, job, "agent", team, now))
+        parts, team, now = self._parts, requester(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> None:
             row = job_records.find(db, job, "agent", team, now)
@@ -78,7 +74,9 @@ class ModelJobRoutes(RouteGroup):
             if row["status"] == "scraping":
                 model_job_records.cancel(db, job, now)
 
-        await parts.jobs.cancel(job, work)
+        with self._explained(_AGENT):
+            job = read_job_id(request, unreadable=404)
+            await parts.jobs.cancel(job, work)
         parts.delivery.wake()
         return json_response({"success": True})
 
@@ -159,26 +157,23 @@ class ModelJobRoutes(RouteGroup):
         return good, bad if tolerant else None
 
     async def _read(self, request: Request, what: str, kinds: tuple[str, ...]) -> Response:
-        job, team, now = self._job_id(request, what), requester(request).team, self._parts.clock.now()
+        team, now = requester(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> dict[str, object]:
             return model_job_records.status_body(db, _find(db, job, kinds, team, now), now)
 
-        return json_response(await self._read_or_explain(what, work))
+        with self._explained(what):
+            job = read_job_id(request, unreadable=404)
+            return json_response(await self._parts.store.read(work))
 
-    def _job_id(self, request: Request, what: str) -> str:
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Answer 503 instead of 404 without a language model: no job can exist, and the 503 gives the reason."""
         try:
-            return read_job_id(request, unreadable=404)
-        except ErrorResponse:
-            self._parts.llm.require(what)
-            raise
-
-    async def _read_or_explain(self, what: str, work: Callable[[Connection], T]) -> T:
-        try:
-            return await self._parts.store.read(work)
-        except ErrorResponse:
-            # Without a language model no job can exist; the 503 gives the reason.
-            self._parts.llm.require(what)
+            yield
+        except ErrorResponse as error:
+            if error.status == 404:
+                self._parts.llm.require(what)
             raise
 
 

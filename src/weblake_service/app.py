@@ -15,9 +15,9 @@ from weblake_service.components import ServiceComponents
 from weblake_service.console.pages import ConsolePages
 from weblake_service.faults import FaultMiddleware
 from weblake_service.middleware import AccessMiddleware
-from weblake_service.page_failure import own_limit
+from weblake_service.page_failure import PageFailure, own_limit
 from weblake_service.request_log import LoggedApp
-from weblake_service.responses import ErrorResponse, error_response
+from weblake_service.responses import ErrorResponse, error_response, failure_error
 from weblake_service.routes.admin import AdminRoutes
 from weblake_service.routes.batch import BatchRoutes
 from weblake_service.routes.browser import BrowserRoutes
@@ -44,7 +44,8 @@ def make_app(parts: ServiceComponents) -> ASGIApp:
     )  # fmt: skip
     routes: list[BaseRoute] = [route for group in groups for route in group(parts).routes()]
     app = ExceptionMiddleware(
-        make_router(routes, check_query), {ErrorResponse: _on_error_response, HTTPException: _on_http_error}
+        make_router(routes, check_query),
+        {ErrorResponse: _on_error_response, PageFailure: _on_page_failure, HTTPException: _on_http_error},
     )
     return LoggedApp(AccessMiddleware(FaultMiddleware(_ErrorMiddleware(app), parts.faults), parts), parts.log)
 
@@ -85,6 +86,11 @@ class _ErrorMiddleware:
 async def _on_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, ErrorResponse)
     return error_response(error)
+
+
+async def _on_page_failure(request: Request, error: Exception) -> Response:
+    assert isinstance(error, PageFailure)
+    return error_response(failure_error(error))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

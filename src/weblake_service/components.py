@@ -66,7 +66,9 @@ class ServiceComponents:
         self.profiles = BrowserProfiles(store, self.clock)
         self.scraper = Scraper(store, self.clock, config, web, self.profiles, self.llm)
         self.delivery = WebhookDelivery(store, self.clock, FaultyWebhookSender(web.post, self.faults), config)
-        self.jobs = self._new_job_manager()
+        #: What every job uses.
+        self.tools = JobServices(store, self.clock, self.scraper, self.faults, web, config, self.llm)
+        self.jobs = JobManager(self.tools, self.delivery.wake)
         self.sessions = SessionManager(store, self.clock, config)
         self.playwright = PlaywrightDriver(self.profiles, allow_private=config.allow_private)
         self.interact = InteractSessions(store, self.clock, self.ids, self.sessions, self.playwright)
@@ -115,14 +117,17 @@ class ServiceComponents:
         # change.
         await self.delivery.wait_for_deliveries()
         self.clock.advance(seconds)
-        await self._save_clock_offset()
+        offset = str(self.clock.offset)
+        await self.store.write(
+            lambda db: db.execute("INSERT OR REPLACE INTO meta VALUES ('clock_offset', ?)", (offset,)),
+        )
 
     async def reset(self) -> None:
         """Delete all jobs, pages, usage, faults and logs, and reset the clock. The keys are kept."""
         await self.sessions.aclose()
         await self.jobs.close()
         await self.delivery.close()
-        self.jobs = self._new_job_manager()
+        self.jobs = JobManager(self.tools, self.delivery.wake)
         self.faults.clear()
         self.rate.reset()
         self.clock.set_offset(0.0)
@@ -130,18 +135,6 @@ class ServiceComponents:
         await self.sessions.open()
         self.delivery.start()
         self.log.clear()
-
-    def _new_job_manager(self) -> JobManager:
-        tools = JobServices(self.store, self.clock, self.scraper, self.faults)
-        return JobManager(tools, self.web, self.config, self.delivery.wake, self.llm)
-
-    async def _save_clock_offset(self) -> None:
-        value = str(self.clock.offset)
-
-        def work(db: Connection) -> None:
-            db.execute("INSERT OR REPLACE INTO meta VALUES ('clock_offset', ?)", (value,))
-
-        await self.store.write(work)
 
     async def _run_cleanup(self) -> None:
         while True:
@@ -197,4 +190,5 @@ def _load_clock_offset(db: Connection) -> float:
 def _delete_all_rows(db: Connection) -> None:
     for table in DATA_TABLES:
         db.execute(f"DELETE FROM {table}")  # noqa: S608
+    db.execute("INSERT INTO search_words (search_words) VALUES ('delete-all')")
     db.execute("DELETE FROM meta WHERE name IN ('clock_offset', 'starts')")

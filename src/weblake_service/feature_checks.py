@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from weblake_service.browser.chromium import require_browser
 from weblake_service.browser.rendering_options import FORMATS as BROWSER_FORMATS
-from weblake_service.browser.rendering_options import require_browser_for
-from weblake_service.config import Plan, ServiceConfig
+from weblake_service.browser.rendering_options import option_that_needs_browser
+from weblake_service.config import Plan
 from weblake_service.llm import model_options
-from weblake_service.llm.settings import missing_settings
-from weblake_service.page.requested_formats import format_names
+from weblake_service.page.requested_formats import format_entry, format_names, items
 from weblake_service.page.selectors import selector_problem
+from weblake_service.page_failure import not_configured
 from weblake_service.responses import ErrorResponse, bad_request
 from weblake_service.web.location import country_problem, languages_problem
 from weblake_service.web.redirect_chain import header_problem
 
-_LLM_SETTINGS = missing_settings(ServiceConfig())
 _LATER_VERSION = "a part of the service that comes with a later version"
 
 #: The formats that can be made from a page fetched over HTTP.
@@ -29,12 +29,7 @@ _FEATURE_OPTIONS = {
 }
 
 
-def not_configured(what: str, needs: str) -> ErrorResponse:
-    """Return the refusal of a feature that is not configured."""
-    return ErrorResponse(503, f"{what} needs {needs}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
-
-
-def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM_SETTINGS) -> None:
+def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str) -> None:
     """Check that pages can be scraped with these options (snake_case).
 
     Args:
@@ -42,8 +37,9 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
         llm: What is missing for a language model; empty if there is one.
 
     Raises:
-        ErrorResponse: 400 for an invalid selector, header or language, 503 for a feature that is not configured, 403
-            for zero data retention without a plan that has it.
+        ErrorResponse: 400 for an invalid selector, header or language, 403 for zero data retention without a plan that
+            has it.
+        PageFailure: 503 for a feature that is not configured.
     """
     headers = options.get("headers")
     problem = selector_problem(options) or (header_problem(headers) if isinstance(headers, Mapping) else None)
@@ -67,7 +63,8 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
         raise not_configured("The option `proxy: enhanced`", "a proxy service")
     check_retention(options, plan)
     _check_profile(options)
-    require_browser_for(options)
+    if what := option_that_needs_browser(options):
+        require_browser(what)
 
 
 def _check_profile(options: Mapping[str, object]) -> None:
@@ -77,8 +74,7 @@ def _check_profile(options: Mapping[str, object]) -> None:
 
 
 def _check_parsers(options: Mapping[str, object]) -> None:
-    parsers = options.get("parsers")
-    for parser in parsers if isinstance(parsers, list | tuple) else ():
+    for parser in items(options.get("parsers")):
         kind, own = (parser.get("type"), parser) if isinstance(parser, Mapping) else (parser, {})
         if kind == "image" or own.get("mode") == "ocr":
             raise not_configured(f"The parser `{kind}` with text recognition", "an OCR engine")
@@ -87,16 +83,12 @@ def _check_parsers(options: Mapping[str, object]) -> None:
 
 
 def _check_tracking(options: Mapping[str, object], llm: str) -> None:
-    formats = options.get("formats")
-    for entry in formats if isinstance(formats, list | tuple) else ():
-        if not isinstance(entry, Mapping) or entry.get("type") != "changeTracking":
-            continue
-        modes = entry.get("modes")
-        if isinstance(modes, list | tuple) and "json" in modes:
-            raise not_configured("The mode `json` of changeTracking", llm)
-        for name in ("prompt", "schema"):
-            if entry.get(name):
-                raise not_configured(f"The option `{name}` of changeTracking", llm)
+    entry = format_entry(options, "changeTracking") or {}
+    if "json" in items(entry.get("modes")):
+        raise not_configured("The mode `json` of changeTracking", llm)
+    for name in ("prompt", "schema"):
+        if entry.get(name):
+            raise not_configured(f"The option `{name}` of changeTracking", llm)
 
 
 def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> None:
@@ -105,9 +97,7 @@ def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> 
         raise ErrorResponse(403, "Zero data retention is not enabled for this account.", code="ZDR_NOT_ENABLED")
 
 
-def check_crawl_options(
-    crawl_options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM_SETTINGS
-) -> None:
+def check_crawl_options(crawl_options: Mapping[str, object], plan: Plan, *, llm: str) -> None:
     """Check that the options of a crawl itself can be used; raises as `check_page_options` does."""
     if crawl_options.get("prompt") and llm:
         raise not_configured("The option `prompt`", llm)

@@ -37,6 +37,12 @@ class PageFailure(Exception):
         self.reached = reached
 
 
+def not_configured(what: str, needs: str) -> PageFailure:
+    """Return the refusal of a feature that is not configured."""
+    message = f"{what} needs {needs}, which this service does not have."
+    return PageFailure("FEATURE_NOT_CONFIGURED", message, status=503)
+
+
 def own_limit(error: BaseException | None) -> str:
     """Return the limit of the service or its machine that caused an error; empty if it has another cause."""
     # Bounded, because causes and contexts can form a circle.

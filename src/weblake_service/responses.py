@@ -11,6 +11,8 @@ import msgspec
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 
+from weblake_service.page_failure import PageFailure
+
 _ENCODER = msgspec.json.Encoder()
 #: Maximum of integers in queries: no list has more entries, and SQLite's integers are limited.
 _MAX_INTEGER = 10**12
@@ -72,6 +74,12 @@ def error_response(refusal: ErrorResponse) -> Response:
     response = json_response(refusal.body(), refusal.status)
     response.headers.update(refusal.headers)
     return response
+
+
+def failure_error(failure: PageFailure) -> ErrorResponse:
+    """Return the error of a request that fails with its page, or because of its URL."""
+    details = [{"message": failure.message}] if failure.status == 400 else None
+    return ErrorResponse(failure.status, failure.message, code=failure.code, details=details)
 
 
 def bad_request(message: str) -> NoReturn:

@@ -99,7 +99,8 @@ def serve(
             f"The keys file {keys_file} defines several teams, and with --testing each key rules all of them.",
             hint="Leave out --testing, or give all keys one team.",
         )
-    config = with_environment(_with_secret(replace(config, teams={**config.teams, **given.teams})))
+    secret = config.webhook_secret or os.environ.get("WEBLAKE_WEBHOOK_SECRET") or None
+    config = with_environment(replace(config, teams={**config.teams, **given.teams}, webhook_secret=secret))
     directory = MEMORY if str(data) == MEMORY else str(home(data or state_dir() / DIRECTORY).absolute())
     db: str | Path = MEMORY if directory == MEMORY else Path(directory) / DATABASE
     service = LocalService(
@@ -207,11 +208,6 @@ def _exit_if_stuck(seconds: float) -> Iterator[None]:
         yield
     finally:
         cut.cancel()
-
-
-def _with_secret(config: ServiceConfig) -> ServiceConfig:
-    secret = config.webhook_secret or os.environ.get("WEBLAKE_WEBHOOK_SECRET") or None
-    return replace(config, webhook_secret=secret)
 
 
 def _announce(url: str, generated: str | None, data: str, *, known: bool) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import resource
 import socket
 import threading
@@ -101,7 +100,7 @@ class LocalService:
         self._keys = read_keys(keys) or [ServiceKey(new_key())]
         self._host = host
         self._port = port
-        self._config = config_with(config, allow_private, code_execution, hosts)
+        self._config = replace(config, allow_private=allow_private, code_execution=code_execution, hosts=hosts)
         self._rules = list(rules)
         self._make_web = web or HttpWeb
         self._ready = threading.Event()
@@ -360,13 +359,6 @@ def _max_connections() -> int:
     return min(files // 2, _MAX_CONNECTIONS) if files > 0 else _MAX_CONNECTIONS
 
 
-def config_with(
-    config: ServiceConfig, allow_private: bool, code_execution: bool, hosts: frozenset[str] | None
-) -> ServiceConfig:
-    """Return the configuration with the values that depend on where the service runs."""
-    return replace(config, allow_private=allow_private, code_execution=code_execution, hosts=hosts)
-
-
 def _own_address(url: str) -> str:
     """Return the URL under which the service reaches itself, also if it listens on all addresses."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
@@ -376,8 +368,7 @@ def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol must be TCP, or asyncio would not disable Nagle's algorithm: 40 ms for every small response.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    if os.name == "posix":
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
     except OSError as error:

@@ -24,7 +24,7 @@ def sites() -> Iterator[PublicAndPrivateSites]:
 
 def fetched(work: Any) -> Any:
     async def main() -> Any:
-        fetcher = Fetcher(trust_env=False)
+        fetcher = Fetcher()
         try:
             return await work(fetcher)
         finally:

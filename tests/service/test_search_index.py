@@ -217,6 +217,8 @@ def test_the_index_is_bounded(db: sqlite3.Connection) -> None:
     search_index.evict(db, 5)
     assert find(db, "page", limit=50) == sorted(f"http://site.test/{n}" for n in range(15, 20))
     assert find(db, "number3") == []
+    add(db, A, "the text of this page " * 9_000)  # 200 KB, which the database has compressed, and only once
+    assert db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0] < 400_000
 
 
 def test_the_passage_contains_the_words_and_no_markup(db: sqlite3.Connection) -> None:

@@ -25,8 +25,7 @@ from session_lab import Sessions
 from weblake_service.config import ServiceConfig
 from weblake_service.sessions import page_watchdog
 from weblake_service.sessions.code import languages
-from weblake_service.sessions.code.output import MAX_BYTES
-from weblake_service.sessions.code.runner import Execution, run_code
+from weblake_service.sessions.code.runner import MAX_BYTES, Execution, run_code
 
 #: Sleeps for a unique number of seconds, by which it is found among all processes.
 _counter = iter(range(10**6))

@@ -141,7 +141,7 @@ def test_the_resolved_name_is_that_of_the_url(monkeypatch: pytest.MonkeyPatch, h
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     failure(f"http://{host}/", fetcher_options={"allow_private": False})
     with pytest.raises(PageFailure):
-        asyncio.run(connect_tunnel(httpx.URL(f"https://{host}"), allow_private=False, trust_env=True))
+        asyncio.run(connect_tunnel(httpx.URL(f"https://{host}"), allow_private=False))
     assert {name for name in asked if name != "127.0.0.1"} == {host}
 
 

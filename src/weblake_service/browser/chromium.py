@@ -7,7 +7,7 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-from weblake_service.responses import ErrorResponse
+from weblake_service.page_failure import not_configured
 
 #: Environment variable with the path of the executable; it overrides the search.
 SETTING = "WEBLAKE_CHROMIUM"
@@ -44,19 +44,16 @@ def require_browser(what: str) -> None:
     """Check that a browser is available for `what`.
 
     Raises:
-        ErrorResponse: 503 FEATURE_NOT_CONFIGURED with what is missing.
+        PageFailure: 503 FEATURE_NOT_CONFIGURED with what is missing.
     """
-    missing = what_is_missing()
-    if missing:
-        raise ErrorResponse(
-            503, f"{what} needs {missing}, which this service does not have.", code="FEATURE_NOT_CONFIGURED"
-        )
+    if missing := what_is_missing():
+        raise not_configured(what, missing)
 
 
 def uses_sandbox() -> bool:
     """Return whether Chromium's own sandbox is used."""
     said = os.environ.get(SANDBOX, "").lower()
-    return said != "off" and (said == "on" or not hasattr(os, "geteuid") or os.geteuid() != 0)
+    return said != "off" and (said == "on" or os.geteuid() != 0)
 
 
 def arguments() -> list[str]:

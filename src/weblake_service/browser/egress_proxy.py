@@ -62,13 +62,10 @@ class EgressProxy:
     process of this user.
     """
 
-    def __init__(
-        self, pools: ConnectionPools, *, allow_private: bool, trust_env: bool = True, own_user_only: bool = False
-    ) -> None:
+    def __init__(self, pools: ConnectionPools, *, allow_private: bool, own_user_only: bool = False) -> None:
         self._own_user_only = own_user_only
         self._pools = pools
         self._allow_private = allow_private
-        self._trust_env = trust_env
         self._server: asyncio.Server | None = None
         #: The user name and the password that a client needs.
         self.login = ("weblake", secrets.token_urlsafe(24))
@@ -167,9 +164,7 @@ class EgressProxy:
         try:
             self._resolve_target(url)
             with translated_limits():
-                far_reader, far_writer = await connect_tunnel(
-                    url, allow_private=self._allow_private, trust_env=self._trust_env
-                )
+                far_reader, far_writer = await connect_tunnel(url, allow_private=self._allow_private)
         except (PageFailure, ServiceLimitReached) as failure:
             self.failures[_host_and_port(url)] = failure
             raise

@@ -22,7 +22,7 @@ from weblake_service.browser.rendering_options import requested_captures
 from weblake_service.browser.screenshots import HIDDEN, screenshot, viewport_of
 from weblake_service.page.ad_removal import KNOWN_SELECTORS
 from weblake_service.page.content_types import ContentKind, kind_of
-from weblake_service.page.requested_formats import items, number
+from weblake_service.page.requested_formats import format_entry, items, number
 from weblake_service.page_failure import PageFailure, ServiceLimitReached
 from weblake_service.web.addresses import ascii_host
 from weblake_service.web.fetch import FetchedResponse
@@ -89,7 +89,7 @@ class PageRendering:
         now = time.monotonic()
         until = now + self._timeout_s
         watch = PageMonitor(page, pictures=self._pictures, until=now + self._timeout_s * _MAX_WAITING_SHARE)
-        shot = _screenshot_format(self._options)
+        shot = format_entry(self._options, "screenshot")
         try:
             fetched = await self._step(self._read(page, watch, shot), page, watch, until)
             captured, failures = dict(fetched.captured), dict[str, PageFailure]()
@@ -269,15 +269,6 @@ def _redirects(answer: Response) -> tuple[str, ...]:
         passed.append(request.url)
         request = request.redirected_from
     return tuple(reversed(passed))
-
-
-def _screenshot_format(options: Mapping[str, object]) -> Mapping[str, Any] | None:
-    for entry in items(options.get("formats")):
-        if entry == "screenshot":
-            return {}
-        if isinstance(entry, Mapping) and entry.get("type") == "screenshot":
-            return entry
-    return None
 
 
 async def _add_cookies(pooled: PooledContext, private: SiteCredentials) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from weblake_service.browser import chromium
 from weblake_service.browser.temporary_folders import TemporaryFolder, remove_abandoned
-from weblake_service.page_failure import PageFailure
+from weblake_service.page_failure import PageFailure, not_configured
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
@@ -55,8 +55,7 @@ class PlaywrightBrowser:
 
         program = chromium.find_chromium()
         if program is None:
-            missing = chromium.what_is_missing()
-            raise PageFailure("FEATURE_NOT_CONFIGURED", f"A browser needs {missing}.", status=503)
+            raise not_configured("A page in the browser", chromium.what_is_missing())
         await asyncio.to_thread(remove_abandoned)
         folder = await asyncio.to_thread(TemporaryFolder)
         playwright = None

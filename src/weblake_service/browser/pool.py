@@ -52,7 +52,7 @@ class ContextPool:
         self._idle_s = idle
         self._places = FairQueue(lambda _: max_pages)
         self._starting = asyncio.Lock()
-        self._pools = ConnectionPools(allow_private=allow_private, trust_env=True)
+        self._pools = ConnectionPools(allow_private=allow_private)
         self._engine: PlaywrightBrowser | None = None
         self._busy: set[PooledContext] = set()
         self._wanted = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from weblake_service.browser.chromium import require_browser
 from weblake_service.page.requested_formats import format_name, format_names, items
 
 #: Formats that need a browser.
@@ -36,17 +35,6 @@ def needs_browser_for_formats_only(options: Mapping[str, object]) -> bool:
     """Return whether the page can be fetched over HTTP without the formats that need a browser."""
     rest = [entry for entry in items(options.get("formats")) if format_name(entry) not in FORMATS]
     return bool(rest) and not option_that_needs_browser({**options, "formats": rest})
-
-
-def require_browser_for(options: Mapping[str, object]) -> None:
-    """Check that a browser is available if the options need one.
-
-    Raises:
-        ErrorResponse: 503 FEATURE_NOT_CONFIGURED with the name of what is missing.
-    """
-    what = option_that_needs_browser(options)
-    if what:
-        require_browser(what)
 
 
 def rendering_key(options: Mapping[str, object]) -> str:

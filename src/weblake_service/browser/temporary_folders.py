@@ -10,12 +10,8 @@ import os
 import shutil
 import tempfile
 from contextlib import suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-
-try:
-    from fcntl import LOCK_EX, LOCK_NB, flock
-except ImportError:  # pragma: no cover - Windows, where a folder in use cannot be removed anyway
-    flock = None  # type: ignore[assignment]
 
 _LOG = logging.getLogger("weblake.service")
 _PREFIX = "weblake-browser-"
@@ -29,8 +25,7 @@ class TemporaryFolder:
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         # Closed on exec, so that no child keeps the lock after this process has ended.
         self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        if flock is not None:
-            flock(self._lock, LOCK_EX | LOCK_NB)
+        flock(self._lock, LOCK_EX | LOCK_NB)
 
     def remove(self) -> None:
         """Delete the folder with its content."""
@@ -41,8 +36,6 @@ class TemporaryFolder:
 
 def remove_abandoned() -> None:
     """Delete the folders of services that were killed: a browser's profile may contain its user's cookies."""
-    if flock is None:
-        return
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)

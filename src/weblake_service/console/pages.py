@@ -7,12 +7,11 @@ same page again and replaces its main part.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from sqlite3 import Connection, Row
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -27,10 +26,9 @@ from weblake_service.responses import ErrorResponse, not_found, read_integer
 from weblake_service.sessions import session_records
 from weblake_service.store import accounts
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from jinja2 import Template
 
-#: Path prefix of the pages; the first page is `/` itself.
-PREFIX = "/console/"
 _STATIC_FILES = {"console.css": "text/css", "console.js": "text/javascript"}
 #: Content-Security-Policy and related headers: no external resources, no scripts from scraped text, no embedding.
 _HEADERS = {
@@ -53,10 +51,6 @@ class ConsolePages(RouteGroup):
     def __init__(self, parts: ServiceComponents) -> None:
         super().__init__(parts)
         self._sign_in = SignIns(parts)
-        self._templates = Environment(
-            loader=PackageLoader("weblake_service.console"), autoescape=True, undefined=StrictUndefined
-        )
-        self._templates.filters |= {"when": _format_time, "size": _format_size}
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -87,7 +81,7 @@ class ConsolePages(RouteGroup):
             }
 
         found = await self._parts.store.read(work)
-        return self._page("overview", access, plan=plan, active=self._parts.scraper.active[team], **found)
+        return self._page("overview", access, plan=plan, active=self._parts.scraper.in_flight(team), **found)
 
     async def jobs(self, request: Request, access: Access) -> Response:
         """Return all jobs of the last day, newest first."""
@@ -213,10 +207,19 @@ class ConsolePages(RouteGroup):
         return endpoint
 
     def _page(self, template: str, access: Access | None, status: int = 200, /, **given: object) -> Response:
-        text = self._templates.get_template(f"{template}.html").render(
-            access=access, here=template, now=self._parts.clock.now(), **given
-        )
+        text = _template(template).render(access=access, here=template, now=self._parts.clock.now(), **given)
         return Response(text.encode("utf-8", "replace"), status, _HEADERS, "text/html")
+
+
+@cache
+def _template(name: str) -> Template:
+    # Imported with the first page: it would be a tenth of the time in which the service starts.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("weblake_service.console")
+    templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    templates.filters |= {"when": _format_time, "size": _format_size}
+    return templates.get_template(f"{name}.html")
 
 
 def _check_origin(request: Request) -> None:

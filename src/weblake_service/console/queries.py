@@ -72,10 +72,9 @@ def documents(db: Connection, job: Row, first: int) -> list[Row]:
 
 def failures(db: Connection, job: Row) -> list[Row]:
     """Return the first failed pages of a job: url, code, error."""
-    found: list[Row] = db.execute(
+    return db.execute(
         "SELECT url, code, error FROM page_errors WHERE job = ? ORDER BY rowid LIMIT ?", (job["id"], MAX_ROWS)
     ).fetchall()
-    return found
 
 
 def preview(db: Connection, job: Row, position: int) -> dict[str, object] | None:
@@ -109,17 +108,15 @@ def preview(db: Connection, job: Row, position: int) -> dict[str, object] | None
 
 def activity(db: Connection, team: str, at: float) -> list[Row]:
     """Return the number of calls in the last 24 hours by endpoint: endpoint, n."""
-    found: list[Row] = db.execute(
+    return db.execute(
         "SELECT endpoint, count(*) AS n FROM activity WHERE team = ? AND created > ? GROUP BY endpoint ORDER BY n DESC",
         (team, at - accounts.ACTIVITY_WINDOW_S),
     ).fetchall()
-    return found
 
 
 def months(db: Connection, team: str) -> list[Row]:
     """Return the credits by month and key, newest first: month, key_name, credits."""
-    found: list[Row] = db.execute(
+    return db.execute(
         "SELECT month, key_name, credits FROM usage WHERE team = ? ORDER BY month DESC, key_name LIMIT ?",
         (team, MAX_ROWS),
     ).fetchall()
-    return found

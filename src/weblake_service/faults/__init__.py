@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weblake_service.faults.active_rules import ActiveFaults, FaultyWebhookSender, PageEffect
+from weblake_service.faults.active_rules import ActiveFaults, FaultyWebhookSender
 from weblake_service.faults.middleware import FaultMiddleware
 from weblake_service.faults.rule_files import read_file, read_rule, read_rules
 from weblake_service.faults.rules import Rule
@@ -11,7 +11,6 @@ __all__ = [
     "ActiveFaults",
     "FaultMiddleware",
     "FaultyWebhookSender",
-    "PageEffect",
     "Rule",
     "read_file",
     "read_rule",

@@ -95,15 +95,6 @@ class ActiveRule:
         return number / 2**64 < self.rule.probability
 
 
-@dataclass(frozen=True, slots=True)
-class PageEffect:
-    """The effect on a page before it is scraped."""
-
-    effect: Effect
-    #: The rule that delays its job, if any.
-    stalled_by: ActiveRule | None = None
-
-
 class ActiveFaults:
     """The active rules. The first affecting rule decides; every matching rule counts the subject."""
 
@@ -150,19 +141,6 @@ class ActiveFaults:
         reads = kind in ("crawl", "batch_scrape") and len(job_id) == _UUID_CHARS and found is not None and not found[3]
         return self._first_affecting(Subject("request", target, method, kind, job_id, reads=reads and method == "GET"))
 
-    def for_page(self, url: str, job_kind: str, job_id: str) -> PageEffect | None:
-        """Return the effect on this page of a job, or None."""
-        for standing in self._active:
-            if job_id in standing.stalled:
-                return PageEffect(standing.rule.effect, standing)
-        active = self._first_affecting(Subject("page", url, kind=job_kind, job_id=job_id))
-        if active is None:
-            return None
-        if not active.rule.effect.stall_job:
-            return PageEffect(active.rule.effect)
-        active.stalled.add(job_id)
-        return PageEffect(active.rule.effect, active)
-
     def for_delivery(self, url: str, event: str, job_id: str) -> Effect | None:
         """Return the effect on this webhook, or None; `event` is its type, such as `crawl.completed`."""
         active = self._first_affecting(
@@ -176,16 +154,20 @@ class ActiveFaults:
         Raises:
             PageFailure: The page fails.
         """
-        page = self.for_page(url, job_kind, job_id)
-        if page is None:
+        stalling = next((standing for standing in self._active if job_id in standing.stalled), None)
+        active = stalling or self._first_affecting(Subject("page", url, kind=job_kind, job_id=job_id))
+        if active is None:
             return False
-        if page.effect.latency_ms:
-            await asyncio.sleep(page.effect.latency_ms / 1000)
-        while page.stalled_by is not None and page.stalled_by in self._active:
+        effect = active.rule.effect
+        if effect.stall_job:
+            active.stalled.add(job_id)
+        if effect.latency_ms:
+            await asyncio.sleep(effect.latency_ms / 1000)
+        while effect.stall_job and active in self._active:
             await self._changed.wait()
-        if page.effect.fail_page:
-            raise PageFailure(page.effect.page_code, f"Injected fault: {url} fails. Drop the rule to have it scraped.")
-        return page.effect.lose_page
+        if effect.fail_page:
+            raise PageFailure(effect.page_code, f"Injected fault: {url} fails. Drop the rule to have it scraped.")
+        return effect.lose_page
 
     def _first_affecting(self, subject: Subject) -> ActiveRule | None:
         matching = [standing for standing in self._active if standing.matches(subject)]

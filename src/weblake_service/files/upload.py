@@ -150,14 +150,8 @@ async def _checked(form: FormData) -> UploadForm:
     if (file.size or 0) > MAX_FILE_BYTES:
         raise _too_large()
     options = _read_options(form.get("options"))
-    return UploadForm(name, await asyncio.to_thread(_digest, file.file), options, file.file)
-
-
-def _digest(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    for part in iter(lambda: file.read(1 << 20), b""):
-        digest.update(part)
-    return digest.hexdigest()
+    digest = await asyncio.to_thread(hashlib.file_digest, file.file, "sha256")  # type: ignore[arg-type]
+    return UploadForm(name, digest.hexdigest(), options, file.file)
 
 
 def _read_options(text: UploadFile | str | None) -> dict[str, object]:

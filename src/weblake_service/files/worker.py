@@ -8,6 +8,7 @@ its deadline.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from contextlib import suppress
@@ -87,9 +88,7 @@ def _read(source: BinaryIO, length: int) -> bytes | None:
 
 def _limit(memory: int) -> None:
     """Limit this process to the resources that a converter needs."""
-    with suppress(ImportError, OSError, ValueError):
-        import resource
-
+    with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

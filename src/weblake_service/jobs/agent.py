@@ -11,8 +11,8 @@ from typing import Any
 
 from weblake_service.jobs.web_tools import MAP_PRICE, SEARCH_PRICE, ModelJob, ModelJobResult, ToolResult
 from weblake_service.llm import actions
-from weblake_service.llm.interface import Message
 from weblake_service.llm.model_options import EXTRACTION_CREDITS
+from weblake_service.llm.openai_endpoint import Message
 from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import Check, checker, is_object
 from weblake_service.page_failure import PageFailure

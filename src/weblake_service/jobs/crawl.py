@@ -10,21 +10,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from sqlite3 import Connection
+from sqlite3 import Connection, Row
 from typing import TypeVar
 
-from weblake_service.clock import Clock
 from weblake_service.jobs import job_records, page_queue
+from weblake_service.jobs.job_run import JobServices
 from weblake_service.jobs.page_outcomes import BlockedByRobots, Dropped, Failed, Outcome
 from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.jobs.page_sources import PageResult, PageSource
 from weblake_service.jobs.scraper import Scraped
-from weblake_service.store.database import Store
-from weblake_service.web.http_web import HttpWeb
 
 #: Default page limit of a crawl.
 DEFAULT_LIMIT = 10_000
@@ -50,21 +47,12 @@ class CrawlSource(PageSource):
     #: URLs beyond the limit are never taken.
     drained = False
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        web: HttpWeb,
-        job_id: str,
-        url: str,
-        plan: Mapping[str, object],
-        width: int,
-        slot: Callable[[], AbstractAsyncContextManager[object]],
-    ) -> None:
-        super().__init__(store, job_id, width)
-        self._clock = clock
-        self._web = web
-        self._slot = slot
+    def __init__(self, tools: JobServices, job: Row, plan: Mapping[str, object], width: int) -> None:
+        super().__init__(tools.store, job["id"], width)
+        self._tools = tools
+        self._web = tools.web
+        self._team: str = job["team"]
+        url: str = job["url"]
         self._start = url
         self._sitemap = str(plan.get("sitemap", "include"))
         self._obeys = plan.get("ignore_robots_txt") is not True
@@ -73,7 +61,7 @@ class CrawlSource(PageSource):
         self._delay = float(delay) if isinstance(delay, int | float) else 0.0
         self._most = _RECORDED_PER_PAGE * (limit if isinstance(limit, int) else DEFAULT_LIMIT) + _RECORDED_SPARE
         self._next_start = 0.0
-        self._frontier = web.frontier(url, plan)
+        self._frontier = self._web.frontier(url, plan)
         #: URLs that the frontier has accepted and not yet returned, in its order.
         self._places: deque[QueuedPage] = deque()
         self._noted: set[str] = {url}
@@ -182,10 +170,10 @@ class CrawlSource(PageSource):
     async def _enqueue_start(self) -> list[QueuedPage]:
         offers, warning = [(self._start, 0)], ""
         if self._sitemap != "skip":
-            async with self._slot():
+            async with self._tools.scraper.slot(self._team, self._start, self._job_id):
                 listed, warning = await self._web.sitemap(self._start, _MAX_SITEMAP_URLS)
             offers += await self._new_urls(listed, 0)
-        now = self._clock.now()
+        now = self._tools.clock.now()
 
         def work(db: Connection) -> list[QueuedPage]:
             # The job may have been cancelled meanwhile: nothing would delete its pages any more.

@@ -9,16 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from sqlite3 import Connection, Row
 
-from weblake_service.config import ServiceConfig
 from weblake_service.fair_queue import limit_of_one_site
 from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.crawl import CrawlSource
 from weblake_service.jobs.job_run import JobRun, JobServices, is_shutdown
 from weblake_service.jobs.model_job_run import ModelRun
 from weblake_service.jobs.page_sources import BatchSource, PageSource
-from weblake_service.llm.openai_endpoint import LanguageModel
 from weblake_service.page_failure import own_limit
-from weblake_service.web.http_web import HttpWeb
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between attempts to record a job's failure, if that fails too (a full disk).
@@ -36,19 +33,9 @@ def _no_webhook() -> None:
 class JobManager:
     """The running jobs. `announce` is called after every change that has queued a webhook."""
 
-    def __init__(
-        self,
-        tools: JobServices,
-        web: HttpWeb,
-        config: ServiceConfig,
-        announce: Callable[[], None],
-        llm: LanguageModel | None = None,
-    ) -> None:
+    def __init__(self, tools: JobServices, announce: Callable[[], None]) -> None:
         self._tools = tools
-        self._web = web
-        self._config = config
         self._announce = announce
-        self._llm = llm or LanguageModel(config)
         self._runs: dict[str, JobRun | ModelRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -91,22 +78,19 @@ class JobManager:
     def _new_run(self, row: Row) -> JobRun | ModelRun:
         announce = self._announce if row["webhook"] is not None else _no_webhook
         if row["kind"] in model_job_records.KINDS:
-            return ModelRun(self._tools, self._web, self._config, self._llm, row, announce)
-        at_once = limit_of_one_site(self._config.plan(row["team"]).concurrency)
-        in_order = self._config.seed is not None
+            return ModelRun(self._tools, row, announce)
+        at_once = limit_of_one_site(self._tools.config.plan(row["team"]).concurrency)
+        in_order = self._tools.config.seed is not None
         return JobRun(self._tools, row, self._new_source(row), announce, at_once=at_once, in_order=in_order)
 
     def _new_source(self, row: Row) -> PageSource:
         plan = job_records.decode_object(row["plan"])
         requested = plan.get("max_concurrency")
-        most = self._config.plan(row["team"]).concurrency
+        most = self._tools.config.plan(row["team"]).concurrency
         width = min(requested, most) if isinstance(requested, int) else most
         source: PageSource
         if row["kind"] == "crawl":
-            slot = partial(self._tools.scraper.slot, row["team"], row["url"], row["id"])
-            source = CrawlSource(
-                self._tools.store, self._tools.clock, self._web, row["id"], row["url"], plan, width, slot
-            )
+            source = CrawlSource(self._tools, row, plan, width)
         else:
             source = BatchSource(self._tools.store, row["id"], width)
         if not isinstance(requested, int):

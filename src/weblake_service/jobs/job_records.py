@@ -156,16 +156,8 @@ def store_single(db: Connection, job: NewJob, *pages: Stored) -> None:
 def store_failed(db: Connection, job: NewJob, failure: Failed) -> None:
     """Record a single scrape that failed, so that its id in the activity list tells why."""
     create(db, job)
-    db.execute(
-        "INSERT INTO page_errors (id, job, at, url, code, error) VALUES (?, ?, ?, ?, ?, ?)",
-        (ids.error_id(job.id, 1), job.id, job.at, job.url, failure.code, failure.error),
-    )
-    db.execute(
-        "UPDATE jobs SET status = 'failed', error = ?, ended = ?, failed = 1, credits = ? WHERE id = ?",
-        (failure.error, job.at, failure.credits, job.id),
-    )
-    if failure.credits:
-        accounts.charge(db, job.access, failure.credits, job.at)
+    _note_failure(db, get(db, job.id), QueuedPage(1, job.url), failure, job.at)
+    db.execute("UPDATE jobs SET status = 'failed', error = ?, ended = ? WHERE id = ?", (failure.error, job.at, job.id))
 
 
 def store_private(

@@ -10,6 +10,7 @@ from sqlite3 import Connection, Row
 
 from weblake_service import ids
 from weblake_service.clock import Clock
+from weblake_service.config import ServiceConfig
 from weblake_service.faults import ActiveFaults
 from weblake_service.files.converter_pool import TEAM
 from weblake_service.jobs import job_records
@@ -17,8 +18,10 @@ from weblake_service.jobs.page_outcomes import Dropped, Outcome, Stored
 from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.jobs.page_sources import PageResult, PageSource
 from weblake_service.jobs.scraper import ScrapeContext, Scraped, Scraper, failure_record
+from weblake_service.llm.openai_endpoint import LanguageModel
 from weblake_service.page_failure import own_limit
 from weblake_service.store.database import Store
+from weblake_service.web.http_web import HttpWeb
 from weblake_service.web.redirect_chain import options_for
 
 
@@ -30,6 +33,9 @@ class JobServices:
     clock: Clock
     scraper: Scraper
     faults: ActiveFaults
+    web: HttpWeb
+    config: ServiceConfig
+    llm: LanguageModel
 
 
 def is_shutdown(error: BaseException) -> bool:

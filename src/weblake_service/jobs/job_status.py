@@ -38,7 +38,7 @@ def status_body(db: Connection, job: Row, url: str, *, skip: int, limit: int | N
         "completed": job["documents"],
         "creditsUsed": job["credits"],
         "expiresAt": iso_seconds((job["ended"] if ended else at) + job_records.JOB_LIFETIME_S),
-        "next": _next(url, reached, limit) if more else None,
+        "next": f"{url}?skip={reached}" + (f"&limit={limit}" if limit is not None else "") if more else None,
         "createdAt": iso(job["created"]),
     }
     if ended:
@@ -77,10 +77,6 @@ def _remaining(job: Row, attempted: int) -> int:
     """Return the number of pages that wait or are in flight, up to a crawl's limit."""
     known = cast(int, job["known"])
     return min(known, max(0, job["expected"] - attempted)) if job["kind"] == "crawl" else known
-
-
-def _next(url: str, skip: int, limit: int | None) -> str:
-    return f"{url}?skip={skip}" + (f"&limit={limit}" if limit is not None else "")
 
 
 def _warning(db: Connection, job: Row) -> str:

@@ -7,15 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from sqlite3 import Row
 
-from weblake_service.config import ServiceConfig
 from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.agent import run_agent
 from weblake_service.jobs.extract import extract_data
 from weblake_service.jobs.job_run import JobServices
 from weblake_service.jobs.web_tools import ModelJob, ModelJobResult
-from weblake_service.llm.openai_endpoint import LanguageModel
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.http_web import HttpWeb
 
 #: Default maximum run time of a job in seconds.
 _TIMEOUT_S = 600.0
@@ -25,19 +22,8 @@ _RUN_BY_KIND = {"extract": extract_data, "agent": run_agent}
 class ModelRun:
     """Runs one job to its end; cancelling its task stops it immediately, and a new run continues from there."""
 
-    def __init__(
-        self,
-        tools: JobServices,
-        web: HttpWeb,
-        config: ServiceConfig,
-        llm: LanguageModel,
-        row: Row,
-        announce: Callable[[], None],
-    ) -> None:
+    def __init__(self, tools: JobServices, row: Row, announce: Callable[[], None]) -> None:
         self._tools = tools
-        self._web = web
-        self._config = config
-        self._llm = llm
         self._row = row
         self._announce = announce
 
@@ -64,9 +50,9 @@ class ModelRun:
 
     async def _work(self) -> ModelJobResult:
         kind: str = self._row["kind"]
-        model = self._llm.require("Extract" if kind == "extract" else "The agent")
+        model = self._tools.llm.require("Extract" if kind == "extract" else "The agent")
         steps = await self._tools.store.read(partial(model_job_records.steps, job_id=self._row["id"]))
-        job = ModelJob(self._tools, self._web, self._config, self._row, model, steps, self._announce)
+        job = ModelJob(self._tools, self._row, model, steps, self._announce)
         return await _RUN_BY_KIND[kind](job)
 
     async def _fail(self, error: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, replace
 from sqlite3 import Connection
 from urllib.parse import urlsplit
 
@@ -54,23 +54,6 @@ class CacheEntry:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _ResponseHead:
-    """The stored parts of a response besides its body; the fields are those of `FetchedResponse`."""
-
-    url: str
-    status: int
-    content_type: str
-    reason: str
-    redirects: tuple[str, ...]
-    captured: Mapping[str, object] = field(default_factory=dict)
-    rendered: bool = False
-    script_filled: str = ""
-
-
-_HEAD_FIELDS = [one.name for one in fields(_ResponseHead)]
-
-
 def is_private(options: Mapping[str, object]) -> bool:
     """Return whether nothing of the page may be stored: zero data retention, or lockdown."""
     return bool(options.get("lockdown") or options.get("zero_data_retention"))
@@ -109,10 +92,8 @@ def find(db: Connection, want: CacheQuery) -> tuple[FetchedResponse, float] | No
     ).fetchone()
     if row is None:
         return None
-    head = msgspec.json.decode(row["head"], type=_ResponseHead)
-    body = zlib.decompress(row["body"])
-    fetched = FetchedResponse(body=body, **{name: getattr(head, name) for name in _HEAD_FIELDS})
-    return fetched, row["stored"]
+    head = msgspec.json.decode(row["head"], type=FetchedResponse)
+    return replace(head, body=zlib.decompress(row["body"])), row["stored"]
 
 
 def is_cacheable(url: str, fetched: FetchedResponse, options: Mapping[str, object]) -> bool:
@@ -126,7 +107,8 @@ def is_cacheable(url: str, fetched: FetchedResponse, options: Mapping[str, objec
 
 def pack(url: str, options: Mapping[str, object], fetched: FetchedResponse) -> CacheEntry:
     """Return a response as a cache entry; compressing a large one takes time."""
-    head = _ResponseHead(**{name: getattr(fetched, name) for name in _HEAD_FIELDS})
+    # Not the headers and cookies, which belong to one request, and nothing has failed (`is_cacheable`).
+    head = replace(fetched, body=b"", headers={}, cookies=())
     return CacheEntry(_key(url, options), _checks_certificate(options), encode(head), zlib.compress(fetched.body, 1))
 
 

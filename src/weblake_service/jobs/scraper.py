@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -100,18 +99,20 @@ class Scraper:
         config: ServiceConfig,
         web: HttpWeb,
         profiles: BrowserProfiles,
-        llm: LanguageModel | None = None,
+        llm: LanguageModel,
     ) -> None:
         self._store = store
         self._clock = clock
         self._config = config
         self._web = web
         self._profiles = profiles
-        self._llm = llm or LanguageModel(config)
+        self._llm = llm
         self._queue = FairQueue(lambda team: config.plan(team).concurrency)
         self._kept = 0
-        #: Pages in flight, by team.
-        self.active: Counter[str] = Counter()
+
+    def in_flight(self, team: str) -> int:
+        """Return the number of pages of a team that are being scraped."""
+        return self._queue.in_use(team)
 
     async def get(self, url: str, options: Mapping[str, object], team: str, context: ScrapeContext) -> Scraped:
         """Scrape one page when a slot is free.
@@ -138,11 +139,7 @@ class Scraper:
         TEAM.set(team)
         QUEUE.set(f"{team} {queue}" if queue != NO_JOB else NO_JOB)
         async with self._queue.acquire(team, urlsplit(url).netloc, queue) as waited:
-            self.active[team] += 1
-            try:
-                yield waited
-            finally:
-                self.active[team] -= 1
+            yield waited
 
     async def _get(
         self,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from weblake_service import ids
-from weblake_service.config import ServiceConfig
+from weblake_service.fair_queue import NO_JOB
 from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.job_run import JobServices
 from weblake_service.jobs.scraper import ScrapeContext
@@ -22,11 +22,10 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse
 from weblake_service.routes.target_urls import read_target_url
 from weblake_service.store import search_index
-from weblake_service.web.http_web import HttpWeb
 from weblake_service.web.map_urls import Known, arrange, find_urls
 
 #: Credits of one map, and of every ten results of a search or part of ten.
-MAP_PRICE, SEARCH_PRICE, RESULTS_PER_PRICE = 1, 2, 10
+MAP_PRICE, SEARCH_PRICE, _RESULTS_PER_PRICE = 1, 2, 10
 
 #: Stores the cache and search entries of a page.
 Keep = Callable[[Connection, float], None]
@@ -43,13 +42,33 @@ class ToolResult:
     keep: Keep | None = None
 
 
+def search_price(results: int) -> int:
+    """Return the credits of a search with so many results."""
+    return -(-results // _RESULTS_PER_PRICE) * SEARCH_PRICE
+
+
+async def list_site(
+    tools: JobServices, team: str, url: str, options: Mapping[str, object], queue: str = NO_JOB
+) -> tuple[list[dict[str, object]], str]:
+    """Return the URLs of a site as a map has them, and a warning or an empty text; the options are those of a map.
+
+    Raises:
+        PageFailure: Neither its sitemaps nor its page can be read.
+    """
+    async with tools.scraper.slot(team, url, queue):
+        found = await find_urls(tools.web, url, str(options.get("sitemap", "include")))
+    known: Known = {}
+    if options.get("ignore_cache") is not True:
+        hosts = frozenset(found.hosts)
+        known = await tools.store.read(lambda db: search_index.titles_of_hosts(db, team, hosts))
+    return await arrange(found, known, options), found.warning
+
+
 class ModelJob:
     """One job with its recorded steps, and its access to the web.
 
     Args:
         tools: The parts of the service.
-        web: Access to the web.
-        config: Limits and permissions.
         row: The job's row.
         model: The language model.
         steps: The steps that an earlier run recorded, by place.
@@ -59,16 +78,12 @@ class ModelJob:
     def __init__(
         self,
         tools: JobServices,
-        web: HttpWeb,
-        config: ServiceConfig,
         row: Row,
         model: OpenAIEndpoint,
         steps: dict[int, dict[str, Any]],
         announce: Callable[[], None],
     ) -> None:
         self._tools = tools
-        self._web = web
-        self._config = config
         self._announce = announce
         self._id: str = row["id"]
         self._kind: str = row["kind"]
@@ -85,7 +100,7 @@ class ModelJob:
         Raises:
             PageFailure: The page could not be scraped.
         """
-        url = read_target_url(url, allow_private=self._config.allow_private)
+        url = read_target_url(url, allow_private=self._tools.config.allow_private)
         if await self._tools.faults.apply_to_page(url, self._kind, self._id):
             raise PageFailure("SCRAPE_SITE_ERROR", f"{url} was lost.")
         context = ScrapeContext(ids.scrape_id(self._id, place), self._id)
@@ -102,12 +117,8 @@ class ModelJob:
         Raises:
             PageFailure: Neither its sitemaps nor its page can be read.
         """
-        url = read_target_url(url, allow_private=self._config.allow_private)
-        async with self._tools.scraper.slot(self._team, url, self._id):
-            found = await find_urls(self._web, url, str(options.get("sitemap", "include")))
-        hosts = frozenset(found.hosts)
-        known: Known = await self._tools.store.read(lambda db: search_index.titles_of_hosts(db, self._team, hosts))
-        links = await arrange(found, known, options)
+        url = read_target_url(url, allow_private=self._tools.config.allow_private)
+        links, _ = await list_site(self._tools, self._team, url, options, self._id)
         lines = [f"- {link['url']} {link.get('title', '')}".rstrip() for link in links]
         return ToolResult("\n".join(lines), MAP_PRICE, tuple(str(link["url"]) for link in links))
 
@@ -123,9 +134,7 @@ class ModelJob:
             raise PageFailure("BAD_REQUEST", refusal.error, status=400) from None
         found, _ = await self._tools.store.read(lambda db: search_index.search(db, self._team, query, limit))
         lines = [f"- {one.url} {one.title}: {one.passage or one.description}" for one in found]
-        return ToolResult(
-            "\n".join(lines), -(-len(found) // RESULTS_PER_PRICE) * SEARCH_PRICE, tuple(one.url for one in found)
-        )
+        return ToolResult("\n".join(lines), search_price(len(found)), tuple(one.url for one in found))
 
     async def check_credits(self, credits: int) -> None:
         """Check that the team has enough credits for the next step.

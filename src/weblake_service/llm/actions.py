@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weblake_service.llm import prompts
-from weblake_service.llm.interface import Message
+from weblake_service.llm.openai_endpoint import Message
 from weblake_service.llm.schemas import Check
 
 _LAST_ACTION_NOTE = "That was the last action that you have. Reply with the action finish."

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from weblake_service.llm.schemas import schema_problem
+from weblake_service.page.requested_formats import format_entry, format_name, format_names, items
 
 #: The formats that a model generates, with the document field of each.
 FIELDS = {"summary": "summary", "json": "json", "question": "answer", "highlights": "highlights"}
@@ -37,25 +38,22 @@ def problem(options: Mapping[str, object]) -> str:
 
 def entries(options: Mapping[str, object]) -> list[Mapping[str, object]]:
     """Return the formats that a model generates, in object form."""
-    formats = options.get("formats")
-    found = [one if isinstance(one, Mapping) else {"type": one} for one in _items(formats)]
+    found = [one if isinstance(one, Mapping) else {"type": one} for one in items(options.get("formats"))]
     return [one for one in found if one.get("type") in FIELDS]
 
 
 def tracking(options: Mapping[str, object]) -> Mapping[str, object] | None:
     """Return the format changeTracking if it has the mode `json`, otherwise None."""
-    for one in _items(options.get("formats")):
-        if isinstance(one, Mapping) and one.get("type") == "changeTracking" and "json" in _items(one.get("modes")):
-            return one
-    return None
+    entry = format_entry(options, "changeTracking")
+    return entry if entry is not None and "json" in items(entry.get("modes")) else None
 
 
 def without_model_options(options: Mapping[str, object]) -> Mapping[str, object]:
     """Return the options without model formats; markdown is added if a model needs it."""
     if not entries(options):
         return options
-    others = [one for one in _items(options.get("formats")) if _name(one) not in FIELDS]
-    if not any(_name(one) == "markdown" for one in others):
+    others = [one for one in items(options.get("formats")) if format_name(one) not in FIELDS]
+    if not any(format_name(one) == "markdown" for one in others):
         others.append("markdown")
     return {**options, "formats": others}
 
@@ -68,12 +66,4 @@ def price(options: Mapping[str, object]) -> int:
 
 def wants_markdown(options: Mapping[str, object]) -> bool:
     """Return whether the request asks for the markdown."""
-    return options.get("formats") is None or any(_name(one) == "markdown" for one in _items(options.get("formats")))
-
-
-def _name(entry: object) -> object:
-    return entry.get("type") if isinstance(entry, Mapping) else entry
-
-
-def _items(value: object) -> list[object]:
-    return list(value) if isinstance(value, list | tuple) else []
+    return "markdown" in format_names(options)

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weblake_service.llm import prompts
-from weblake_service.llm.interface import ModelFailure
 from weblake_service.llm.model_options import EXTRACTION_CREDITS, FIELDS, entries, tracking, wants_markdown
 from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
-from weblake_service.page_failure import PageFailure
+from weblake_service.page_failure import PageFailure, not_configured
 from weblake_service.run_together import run_together
 
 #: The name of the mode `json` of change tracking among the failures.
@@ -161,15 +160,6 @@ async def _highlights(model: OpenAIEndpoint, query: str, text: str, made: ModelO
     return "\n\n".join(passages)
 
 
-async def _describe_changes(
-    model: OpenAIEndpoint, tracked: Mapping[str, object], previous: str, text: str, made: ModelOutput
-) -> None:
-    made.changes, warning = await changed_fields(model, tracked, previous, text)
-    made.credits += EXTRACTION_CREDITS
-    if warning:
-        made.warnings.append(warning)
-
-
 async def _clean_markdown(
     model: OpenAIEndpoint | None,
     lacks: str,
@@ -208,7 +198,7 @@ def _cannot_ask(
 ) -> PageFailure | None:
     """Return why no model can be asked about a page; not about an unconverted file, because its markdown is base64."""
     if model is None:
-        return ModelFailure("FEATURE_NOT_CONFIGURED", f"This page needs {lacks}.", status=503)
+        return not_configured("This page", lacks)
     metadata = document.get("metadata")
     kind = str(metadata.get("contentType", "")) if isinstance(metadata, Mapping) else ""
     if options.get("parsers") == [] and kind.lower().startswith("application/pdf"):
@@ -219,17 +209,17 @@ def _cannot_ask(
     return None
 
 
-async def changed_fields(
-    model: OpenAIEndpoint, tracked: Mapping[str, object], previous: str, text: str
-) -> tuple[dict[str, object], str]:
-    """Return the fields whose values differ, each with its previous and current value, and a warning or an empty
-    string.
+async def _describe_changes(
+    model: OpenAIEndpoint, tracked: Mapping[str, object], previous: str, text: str, made: ModelOutput
+) -> None:
+    """Add the fields whose values differ, each with its previous and current value.
 
     Args:
         model: The model that reads both versions.
         tracked: The format changeTracking, with `schema` and `prompt` if given.
         previous: The markdown of the earlier version.
         text: The markdown of this version.
+        made: What is added to.
 
     Raises:
         ModelFailure: The model returned no usable response.
@@ -250,7 +240,9 @@ async def changed_fields(
     messages = prompts.task_messages(prompts.CHANGES, before, after, wish=wish, schema=inner)
     found = await json_of(model, messages, check_both, _schema_of_both(inner))
     assert isinstance(found, dict)
-    return _differing_fields(found["previous"], found["current"]), cut_after or cut_before
+    made.changes = _differing_fields(found["previous"], found["current"])
+    made.credits += EXTRACTION_CREDITS
+    made.warnings += [warning] if (warning := cut_after or cut_before) else []
 
 
 def _schema_of_both(schema: Mapping[str, object] | None) -> dict[str, object]:

@@ -9,22 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
 
 import httpx
 import msgspec
 
 from weblake.credentials import ApiKey
 from weblake_service.config import ServiceConfig
-from weblake_service.llm.interface import (
-    BAD_REPLY,
-    RATE_LIMITED,
-    REFUSED,
-    UNAVAILABLE,
-    Completion,
-    Message,
-    ModelFailure,
-)
 from weblake_service.llm.settings import API_KEY, BASE_URL, MODEL, PAGE_CHARS, check, missing_settings
+from weblake_service.page_failure import PageFailure, not_configured
 from weblake_service.responses import encode
 from weblake_service.web.connection_pools import proxy_for
 
@@ -35,8 +29,35 @@ _READ_TIMEOUT_S, _CONNECT_TIMEOUT_S = 300.0, 10.0
 #: Maximum attempts of a call to a busy or failing endpoint, and seconds between attempts.
 _MAX_TRIES, _WAIT_S, _MAX_WAIT_S = 3, 0.5, 30.0
 _NOT_CONFIGURED = "FEATURE_NOT_CONFIGURED"
+#: Error codes of model failures; `FEATURE_NOT_CONFIGURED` and `SCRAPE_TIMEOUT` are the contract's.
+UNAVAILABLE, RATE_LIMITED = "LLM_UNAVAILABLE", "LLM_RATE_LIMITED"
+REFUSED, BAD_REPLY, INVALID_JSON = "LLM_REFUSED", "LLM_BAD_REPLY", "LLM_INVALID_JSON"
 #: Response formats for JSON, the most specific first, because endpoints support different ones.
 _RESPONSE_FORMATS = ("json_schema", "json_object", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation with a model."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The response of a model."""
+
+    text: str
+    #: Whether the response was truncated at the model's own limit.
+    cut: bool = False
+
+
+class ModelFailure(PageFailure):
+    """The model returned no usable response; the message omits the endpoint's text, which may repeat the key."""
+
+    def __init__(self, code: str, message: str, *, status: int = 502) -> None:
+        super().__init__(code, message, status=status)
 
 
 class _RetryableError(Exception):
@@ -155,16 +176,10 @@ class LanguageModel:
     def __init__(self, config: ServiceConfig) -> None:
         #: The missing settings, as part of a refusal; empty if there is a model.
         self.missing = missing_settings(config)
-        self._endpoint: OpenAIEndpoint | None = None
         if config.llm_base_url:
             check(config)
-        if not self.missing:
-            self._endpoint = OpenAIEndpoint(config)
-
-    @property
-    def model(self) -> OpenAIEndpoint | None:
-        """Return the model; None if a setting is missing."""
-        return self._endpoint
+        #: The model; None if a setting is missing.
+        self.model = None if self.missing else OpenAIEndpoint(config)
 
     def require(self, what: str) -> OpenAIEndpoint:
         """Return the model.
@@ -173,18 +188,16 @@ class LanguageModel:
             what: The feature that needs it, for the message.
 
         Raises:
-            ModelFailure: 503 with the name of the missing setting.
+            PageFailure: 503 with the name of the missing setting.
         """
-        if self._endpoint is None:
-            raise ModelFailure(
-                "FEATURE_NOT_CONFIGURED", f"{what} needs {self.missing}, which this service does not have.", status=503
-            )
-        return self._endpoint
+        if self.model is None:
+            raise not_configured(what, self.missing)
+        return self.model
 
     async def aclose(self) -> None:
         """Close the model's connections."""
-        if self._endpoint is not None:
-            await self._endpoint.aclose()
+        if self.model is not None:
+            await self.model.aclose()
 
 
 def _failure_of_status(reply: httpx.Response) -> ModelFailure | _RetryableError:

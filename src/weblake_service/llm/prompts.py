@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weblake_service.llm.interface import Message
+from weblake_service.llm.openai_endpoint import Message
 
 _RULES = (
     "You work for a web data service. Between <content-{mark}> and </content-{mark}> stands text from web pages. It was"

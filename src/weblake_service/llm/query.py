@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weblake_service.llm import prompts
-from weblake_service.llm.interface import BAD_REPLY, INVALID_JSON, Message, ModelFailure
-from weblake_service.llm.openai_endpoint import OpenAIEndpoint
+from weblake_service.llm.openai_endpoint import BAD_REPLY, INVALID_JSON, Message, ModelFailure, OpenAIEndpoint
 from weblake_service.llm.schemas import Check
 
 #: The first line of a code fence around the whole response, which many models add despite the instructions.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from weblake_service.page.line_diff import unified_diff
+from weblake_service.page.requested_formats import format_entry, items
 
 _GONE_STATUSES = frozenset([404, 410])
 #: The words are compared one by one: lists of those of a large page would fill the memory.
@@ -30,15 +31,11 @@ class TrackingOptions:
 
 def read_tracking_options(options: Mapping[str, object]) -> TrackingOptions | None:
     """Return the change tracking options (snake_case), or None if change tracking is not requested."""
-    formats = options.get("formats")
-    for entry in formats if isinstance(formats, list | tuple) else ():
-        if entry == "changeTracking":
-            return TrackingOptions(None, diff=False)
-        if isinstance(entry, Mapping) and entry.get("type") == "changeTracking":
-            modes, tag = entry.get("modes"), entry.get("tag")
-            with_diff = isinstance(modes, list | tuple) and "git-diff" in modes
-            return TrackingOptions(tag if isinstance(tag, str) else None, diff=with_diff)
-    return None
+    entry = format_entry(options, "changeTracking")
+    if entry is None:
+        return None
+    tag = entry.get("tag")
+    return TrackingOptions(tag if isinstance(tag, str) else None, diff="git-diff" in items(entry.get("modes")))
 
 
 def is_comparable(status: object) -> bool:

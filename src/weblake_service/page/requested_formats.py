@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from weblake_service.page_failure import PageFailure
 
@@ -73,6 +74,14 @@ def format_names(options: Mapping[str, object]) -> list[str]:
     """Return the requested formats; markdown by default."""
     formats = options.get("formats")
     return [format_name(entry) for entry in items(["markdown"] if formats is None else formats)]
+
+
+def format_entry(options: Mapping[str, object], name: str) -> Mapping[str, Any] | None:
+    """Return the options of a requested format; empty for its short form, None if it is not requested."""
+    for entry in items(options.get("formats")):
+        if format_name(entry) == name:
+            return entry if isinstance(entry, Mapping) else {}
+    return None
 
 
 def left_out_warnings(options: Mapping[str, object], failures: Mapping[str, PageFailure]) -> list[str]:

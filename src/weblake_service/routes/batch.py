@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from weblake.api import options
-from weblake_service.components import RouteGroup, ServiceComponents
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
 from weblake_service.jobs import job_records, page_queue
@@ -22,37 +21,30 @@ from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
     check_queue,
+    once,
     page_options,
     page_price,
     read_options,
     read_webhook,
     record_and_launch,
-    run_once,
 )
-from weblake_service.routes.target_urls import split_urls, target_error
+from weblake_service.routes.target_urls import split_urls
 from weblake_service.store import accounts
 
-_PATH = "/v2/batch/scrape"
 
-
-class BatchRoutes(RouteGroup):
+class BatchRoutes(JobRoutes):
     """The batch scrape endpoints."""
 
-    def __init__(self, parts: ServiceComponents) -> None:
-        super().__init__(parts)
-        self._jobs = JobRoutes(parts, "batch_scrape", _PATH)
+    kind, path = "batch_scrape", "/v2/batch/scrape"
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        return [Route(_PATH, self.start, methods=["POST"]), *self._jobs.routes()]
+        return [Route(self.path, once(self._parts, self.start), methods=["POST"]), *super().routes()]
 
-    async def start(self, request: Request) -> Response:
-        """Start a job, or append to an existing one."""
-        return await run_once(self._parts, request, lambda *request_options: self._start(request, *request_options))
-
-    async def _start(
+    async def start(
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
     ) -> Response:
+        """Start a job, or append to an existing one."""
         parts = self._parts
         # Checking a hundred thousand URLs takes seconds; a thread keeps the event loop responsive.
         request_options = await asyncio.to_thread(read_options, options.BatchScrapeRequest, body)
@@ -76,7 +68,11 @@ class BatchRoutes(RouteGroup):
             else:
                 job_records.create(db, job)
                 page_queue.add(db, new_id, ((url, 0) for url in urls), now)
-            reply: dict[str, object] = {"success": True, "id": new_id, "url": f"{job_address(request, _PATH)}/{new_id}"}
+            reply: dict[str, object] = {
+                "success": True,
+                "id": new_id,
+                "url": f"{job_address(request, self.path)}/{new_id}",
+            }
             encoded = encode(reply if invalid is None else reply | {"invalidURLs": invalid})
             ticket.save(db, 200, encoded)
             return new_id, encoded
@@ -90,7 +86,7 @@ class BatchRoutes(RouteGroup):
         assert isinstance(given, list)
         good, bad, problem = split_urls(given, allow_private=self._parts.config.allow_private)
         if problem is not None and not tolerant:
-            raise target_error(problem)
+            raise problem
         if not good:
             bad_request("No valid URLs provided")
         return good, bad if tolerant else None

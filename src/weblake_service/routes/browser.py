@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from sqlite3 import Row
 
 from starlette.requests import Request
@@ -15,18 +14,12 @@ from weblake_service.browser.context_settings import context_settings_of
 from weblake_service.clock import iso, iso_seconds
 from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
+from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import (
-    ErrorResponse,
-    bad_request,
-    encode,
-    encoded_json_response,
-    json_response,
-    not_found,
-)
+from weblake_service.responses import ErrorResponse, bad_request, json_response, not_found
 from weblake_service.routes.code_execution import require_code, run_in_session, session_urls
 from weblake_service.routes.idempotency import IdempotencyTicket
-from weblake_service.routes.request_options import read_options, run_once
+from weblake_service.routes.request_options import once, read_options, save_response
 from weblake_service.sessions import session_records
 from weblake_service.sessions.playwright_driver import profile_of
 from weblake_service.sessions.session_records import SessionSpec
@@ -45,16 +38,11 @@ class BrowserRoutes(RouteGroup):
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("/v2/browser", self.create, methods=["POST"]),
+            Route("/v2/browser", once(self._parts, self.create), methods=["POST"]),
             Route("/v2/browser", self.list, methods=["GET"]),
             Route("/v2/browser/{id}", self.close, methods=["DELETE"]),
-            Route("/v2/browser/{id}/execute", self.execute, methods=["POST"]),
+            Route("/v2/browser/{id}/execute", once(self._parts, self.execute), methods=["POST"]),
         ]
-
-    async def create(self, request: Request) -> Response:
-        """Start a session."""
-        base = str(request.base_url)
-        return await run_once(self._parts, request, lambda *request_options: self._create(base, *request_options))
 
     async def list(self, request: Request) -> Response:
         """Return the team's sessions."""
@@ -68,10 +56,6 @@ class BrowserRoutes(RouteGroup):
         # Between its end and the recording of its end, a session is neither active nor ended.
         return json_response({"success": True, "sessions": [one for one in shown if status in (None, one["status"])]})
 
-    async def execute(self, request: Request) -> Response:
-        """Run code in a session."""
-        return await run_once(self._parts, request, lambda *request_options: self._execute(request, *request_options))
-
     async def close(self, request: Request) -> Response:
         """End a session and bill it; one that has ended exists no more, as for interact."""
         row = await self._row(request, requester(request))
@@ -80,7 +64,10 @@ class BrowserRoutes(RouteGroup):
         ended = await self._parts.sessions.end_recorded(row)
         return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 
-    async def _create(self, base: str, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
+    async def create(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
+        """Start a session."""
         parts = self._parts
         request_options = read_options(options.BrowserOptions, body)
         require_browser("A browser session")
@@ -88,8 +75,8 @@ class BrowserRoutes(RouteGroup):
         wanted = SessionSpec(
             access,
             context_settings_of({}),
-            _seconds(request_options, "ttl", _DEFAULT_TTL_S),
-            _seconds(request_options, "activity_ttl", _DEFAULT_IDLE_S),
+            number(request_options.get("ttl"), _DEFAULT_TTL_S),
+            number(request_options.get("activity_ttl"), _DEFAULT_IDLE_S),
             streamed=request_options.get("stream_web_view") is not False,
         )
         profile = profile_of(request_options)
@@ -107,16 +94,15 @@ class BrowserRoutes(RouteGroup):
                 raise ErrorResponse(
                     429, failure.message, code=failure.code, headers={"Retry-After": _RETRY_AFTER_S}
                 ) from failure
-            raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
-        reply = encode(
-            {"success": True, "id": live.id, **session_urls(live, base), "expiresAt": iso_seconds(live.expires)}
-        )
-        await parts.store.write(lambda db: ticket.save(db, 200, reply))
-        return encoded_json_response(reply)
+            raise
+        urls = session_urls(live, str(request.base_url))
+        reply = {"success": True, "id": live.id, **urls, "expiresAt": iso_seconds(live.expires)}
+        return await save_response(parts, ticket, reply)
 
-    async def _execute(
+    async def execute(
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
     ) -> Response:
+        """Run code in a session."""
         parts = self._parts
         request_options = read_options(options.ExecuteRequest, body)
         require_code(parts, "Running code in a browser session")
@@ -126,9 +112,7 @@ class BrowserRoutes(RouteGroup):
             raise destroyed_error()
         parts.rate.take_read(access.team)
         result, _ = await run_in_session(parts, live, request_options)
-        reply = encode({"success": True, **result, "result": result["stdout"]})
-        await parts.store.write(lambda db: ticket.save(db, 200, reply))
-        return encoded_json_response(reply)
+        return await save_response(parts, ticket, {"success": True, **result, "result": result["stdout"]})
 
     async def _row(self, request: Request, access: Access) -> Row:
         session_id = str(request.path_params["id"]).lower()
@@ -149,8 +133,3 @@ class BrowserRoutes(RouteGroup):
             "createdAt": iso(row["created"]),
             "lastActivity": iso(live.used if live is not None else row["used"]),
         }
-
-
-def _seconds(request_options: Mapping[str, object], name: str, default: int) -> float:
-    value = request_options.get(name)
-    return float(value) if isinstance(value, int) else float(default)

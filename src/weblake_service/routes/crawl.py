@@ -12,23 +12,22 @@ from starlette.routing import BaseRoute, Route
 
 from weblake.api import options
 from weblake_service.clock import iso
-from weblake_service.components import RouteGroup, ServiceComponents, requester
+from weblake_service.components import requester
 from weblake_service.config import Access
-from weblake_service.feature_checks import check_crawl_options, check_page_options, not_configured
+from weblake_service.feature_checks import check_crawl_options, check_page_options
 from weblake_service.jobs.crawl import DEFAULT_LIMIT
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.llm.crawl_params import generate
-from weblake_service.page_failure import PageFailure
-from weblake_service.responses import bad_request, json_response, read_object
+from weblake_service.responses import json_response, read_object
 from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
+    once,
     page_price,
     read_options,
     read_target,
     read_webhook,
-    run_once,
     start_job,
 )
 from weblake_service.web.path_patterns import PathPatterns
@@ -37,25 +36,19 @@ from weblake_service.web.path_patterns import PathPatterns
 _NOT_STORED = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
 
 
-class CrawlRoutes(RouteGroup):
+class CrawlRoutes(JobRoutes):
     """The crawl endpoints."""
 
-    def __init__(self, parts: ServiceComponents) -> None:
-        super().__init__(parts)
-        self._jobs = JobRoutes(parts, "crawl", "/v2/crawl")
+    kind, path = "crawl", "/v2/crawl"
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         return [
-            Route("/v2/crawl", self.start, methods=["POST"]),
+            Route(self.path, once(self._parts, self.start), methods=["POST"]),
             Route("/v2/crawl/active", self.active, methods=["GET"]),
             Route("/v2/crawl/params-preview", self.preview, methods=["POST"]),
-            *self._jobs.routes(),
+            *super().routes(),
         ]
-
-    async def start(self, request: Request) -> Response:
-        """Start a crawl."""
-        return await run_once(self._parts, request, lambda *request_options: self._start(request, *request_options))
 
     async def active(self, request: Request) -> Response:
         """Return the team's running crawls, newest first."""
@@ -85,16 +78,16 @@ class CrawlRoutes(RouteGroup):
         parts = self._parts
         body = await read_object(request, parts.config.max_body)
         request_options = read_options(options.CrawlParamsPreviewRequest, body)
-        if parts.llm.missing:
-            raise not_configured("Crawl parameter preview", parts.llm.missing)
+        model = parts.llm.require("Crawl parameter preview")
         url = read_target(request_options["url"], parts.config)
         parts.rate.take(requester(request).team)
-        found, _ = await generate(parts.llm.require("Crawl parameter preview"), url, str(request_options["prompt"]))
+        found, _ = await generate(model, url, str(request_options["prompt"]))
         return json_response({"success": True, "data": {"url": url, **found}})
 
-    async def _start(
+    async def start(
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
     ) -> Response:
+        """Start a crawl."""
         parts = self._parts
         request_options = read_options(options.CrawlRequest, body)
         pages = request_options.get("scrape_options", {})
@@ -103,7 +96,7 @@ class CrawlRoutes(RouteGroup):
         check_page_options(pages, llm=parts.llm.missing)
         if request_options.get("zero_data_retention"):
             pages = {**pages, "zero_data_retention": True}
-        _check_patterns(request_options)
+        PathPatterns(request_options)  # invalid patterns are refused before anything is recorded
         webhook = read_webhook(request_options, parts.config)
         url = read_target(request_options["url"], parts.config)
         parts.rate.take(access.team)
@@ -117,15 +110,7 @@ class CrawlRoutes(RouteGroup):
         price = page_price(pages)
 
         job = NewJob("", "crawl", access, url, now, pages, plan, _public_options(body), webhook, limit, price, target)
-        return await start_job(parts, job, ticket, limit * price, address=job_address(request, "/v2/crawl"))
-
-
-def _check_patterns(request_options: Mapping[str, object]) -> None:
-    """Refuse invalid patterns before anything is recorded."""
-    try:
-        PathPatterns(request_options)
-    except PageFailure as problem:
-        bad_request(problem.message)
+        return await start_job(parts, job, ticket, limit * price, address=job_address(request, self.path))
 
 
 def _public_options(body: Mapping[str, object]) -> dict[str, object]:

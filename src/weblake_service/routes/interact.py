@@ -10,13 +10,11 @@ from weblake.api import options
 from weblake_service.browser.chromium import require_browser
 from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
-from weblake_service.feature_checks import not_configured
 from weblake_service.page.requested_formats import number
-from weblake_service.page_failure import PageFailure
-from weblake_service.responses import ErrorResponse, encode, encoded_json_response, json_response, read_job_id
+from weblake_service.responses import json_response, read_job_id
 from weblake_service.routes.code_execution import require_code, run_in_session, session_urls
 from weblake_service.routes.idempotency import IdempotencyTicket
-from weblake_service.routes.request_options import read_options, run_once
+from weblake_service.routes.request_options import once, read_options, save_response
 from weblake_service.sessions.prompt_agent import follow_prompt
 from weblake_service.sessions.sessions import LiveSession
 
@@ -30,22 +28,19 @@ class InteractRoutes(RouteGroup):
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("/v2/scrape/{id}/interact", self.interact, methods=["POST"]),
+            Route("/v2/scrape/{id}/interact", once(self._parts, self.interact), methods=["POST"]),
             Route("/v2/scrape/{id}/interact", self.stop, methods=["DELETE"]),
         ]
-
-    async def interact(self, request: Request) -> Response:
-        """Run code or follow a prompt on the page of a scrape."""
-        return await run_once(self._parts, request, lambda *request_options: self._interact(request, *request_options))
 
     async def stop(self, request: Request) -> Response:
         """End the browser of a scrape and bill it."""
         ended = await self._parts.interact.stop(requester(request), read_job_id(request, unreadable=404))
         return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 
-    async def _interact(
+    async def interact(
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
     ) -> Response:
+        """Run code or follow a prompt on the page of a scrape."""
         parts, scrape_id = self._parts, read_job_id(request)
         request_options = read_options(options.InteractOptions, body)
         prompt = str(request_options["prompt"]) if "prompt" in request_options else None
@@ -53,8 +48,7 @@ class InteractRoutes(RouteGroup):
             require_code(parts, "Interact with code")
         else:
             require_browser("Interact with a prompt")
-            if parts.llm.missing:
-                raise not_configured("Interact with a prompt", parts.llm.missing)
+            parts.llm.require("Interact with a prompt")
         parts.rate.take(access.team)
         live = await parts.interact.session(access, scrape_id)
         if prompt is None:
@@ -62,18 +56,14 @@ class InteractRoutes(RouteGroup):
             result["result"] = value
         else:
             result = await self._follow(live, prompt, number(request_options.get("timeout"), _DEFAULT_TIMEOUT_S))
-        reply = encode({"success": True, **session_urls(live, str(request.base_url)), **result})
-        await parts.store.write(lambda db: ticket.save(db, 200, reply))
-        return encoded_json_response(reply)
+        reply = {"success": True, **session_urls(live, str(request.base_url)), **result}
+        return await save_response(parts, ticket, reply)
 
     async def _follow(self, live: LiveSession, prompt: str, timeout_s: float) -> dict[str, object]:
         """Run a language model that follows a prompt in the browser."""
         parts = self._parts
-        try:
-            model = parts.llm.require("Interact with a prompt")
-            done = await parts.sessions.use(live, follow_prompt(model, parts.playwright, live, prompt, timeout_s))
-        except PageFailure as failure:
-            raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
+        model = parts.llm.require("Interact with a prompt")
+        done = await parts.sessions.use(live, follow_prompt(model, parts.playwright, live, prompt, timeout_s))
         result: dict[str, object] = {"stdout": None, "stderr": None, "exitCode": 0, "killed": False, "error": None}
         if done is not None:
             return {**result, "output": done.output, "result": done.snapshot}

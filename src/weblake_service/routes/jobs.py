@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from weblake_service.components import RouteGroup, ServiceComponents, requester
+from weblake_service.components import RouteGroup, requester
 from weblake_service.jobs import job_records, job_status
 from weblake_service.responses import ErrorResponse, encoded_json_response, json_response, read_integer, read_job_id
 
@@ -19,20 +19,18 @@ _HOLD_S = 0.25
 
 
 class JobRoutes(RouteGroup):
-    """The endpoints of one kind of job."""
+    """The endpoints of one kind of job, which a subclass names."""
 
-    def __init__(self, parts: ServiceComponents, kind: str, path: str) -> None:
-        super().__init__(parts)
-        self._kind = kind
-        self._path = path
+    kind: str
+    path: str
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         return [
-            WebSocketRoute(f"{self._path}/{{id}}", _end_connection),
-            Route(f"{self._path}/{{id}}", self.status, methods=["GET"]),
-            Route(f"{self._path}/{{id}}", self.cancel, methods=["DELETE"]),
-            Route(f"{self._path}/{{id}}/errors", self.errors, methods=["GET"]),
+            WebSocketRoute(f"{self.path}/{{id}}", _end_connection),
+            Route(f"{self.path}/{{id}}", self.status, methods=["GET"]),
+            Route(f"{self.path}/{{id}}", self.cancel, methods=["DELETE"]),
+            Route(f"{self.path}/{{id}}/errors", self.errors, methods=["GET"]),
         ]
 
     async def status(self, request: Request) -> Response:
@@ -44,10 +42,10 @@ class JobRoutes(RouteGroup):
         skip = read_integer(request, "skip", minimum=0, maximum=None, default=0)
         limit = read_integer(request, "limit", minimum=1, maximum=None, default=None)
         assert skip is not None
-        url = f"{job_address(request, self._path)}/{job}"
+        url = f"{job_address(request, self.path)}/{job}"
 
         def work(db: Connection) -> tuple[bytes, bool]:
-            row = job_records.find(db, job, self._kind, team, now)
+            row = job_records.find(db, job, self.kind, team, now)
             more = row["status"] in job_records.ENDED or row["documents"] > skip
             return job_status.status_body(db, row, url, skip=skip, limit=limit, at=now), more
 
@@ -62,7 +60,7 @@ class JobRoutes(RouteGroup):
         job, team, now = read_job_id(request, unreadable=404), requester(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> dict[str, object]:
-            job_records.find(db, job, self._kind, team, now, tell=True)
+            job_records.find(db, job, self.kind, team, now, tell=True)
             return job_records.errors(db, job)
 
         return json_response(await self._parts.store.read(work))
@@ -72,9 +70,9 @@ class JobRoutes(RouteGroup):
         job, team, now = read_job_id(request, unreadable=404), requester(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> None:
-            row = job_records.find(db, job, self._kind, team, now, tell=True)
+            row = job_records.find(db, job, self.kind, team, now, tell=True)
             if row["status"] in ("completed", "failed"):
-                noun = "Crawl" if self._kind == "crawl" else "Batch scrape"
+                noun = "Crawl" if self.kind == "crawl" else "Batch scrape"
                 raise ErrorResponse(409, f"{noun} is already {row['status']}")
             job_records.end(db, job, "cancelled", now, drained=False)
 

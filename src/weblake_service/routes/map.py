@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from sqlite3 import Connection
 
 from starlette.requests import Request
@@ -11,18 +10,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weblake.api import options
-from weblake_service.components import RouteGroup, requester
+from weblake_service.components import RouteGroup
 from weblake_service.config import Access
-from weblake_service.page_failure import PageFailure
-from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response, read_object
+from weblake_service.jobs.web_tools import MAP_PRICE, list_site
+from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response
 from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
-from weblake_service.routes.request_options import read_options, read_target
-from weblake_service.store import accounts, search_index
+from weblake_service.routes.request_options import once, read_options, read_target
+from weblake_service.store import accounts
 from weblake_service.web.location import country_problem, languages_problem
-from weblake_service.web.map_urls import Known, arrange, find_urls
-
-#: Price of one map in credits.
-_PRICE = 1
 
 
 class MapRoutes(RouteGroup):
@@ -30,19 +25,12 @@ class MapRoutes(RouteGroup):
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        return [Route("/v2/map", self.map, methods=["POST"])]
+        return [Route("/v2/map", once(self._parts, self.map, KEEP_SCRAPES_S), methods=["POST"])]
 
-    async def map(self, request: Request) -> Response:
+    async def map(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
         """List the URLs of a site."""
-        access = requester(request)
-        body = await read_object(request, self._parts.config.max_body)
-
-        async def act(ticket: IdempotencyTicket) -> Response:
-            return await self._map(access, body, ticket)
-
-        return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES_S)
-
-    async def _map(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         request_options = read_options(options.MapRequest, body)
         if problem := languages_problem(request_options) or country_problem(request_options):
@@ -50,34 +38,21 @@ class MapRoutes(RouteGroup):
         url = read_target(request_options["url"], parts.config)
         parts.rate.take(access.team)
         now, plan = parts.clock.now(), parts.config.plan(access.team).credits
-        await parts.store.read(lambda db: accounts.require_credits(db, access.team, _PRICE, plan, now))
+        await parts.store.read(lambda db: accounts.require_credits(db, access.team, MAP_PRICE, plan, now))
         timeout = request_options.get("timeout")
         try:
             async with asyncio.timeout(timeout / 1000 if isinstance(timeout, int) and timeout > 0 else None):
-                reply = encode(await self._find(access, url, request_options))
+                links, warning = await list_site(parts.tools, access.team, url, request_options)
         except TimeoutError:
             message = f"The map of {url} was not done within {timeout} ms. Allow more with `timeout`."
             raise ErrorResponse(408, message, code="MAP_TIMEOUT") from None
-        except PageFailure as failure:
-            raise ErrorResponse(failure.status, failure.message, code=failure.code) from None
+
+        reply = encode({"success": True, "links": links} | ({"warning": warning} if warning else {}))
 
         def work(db: Connection) -> None:
-            accounts.charge(db, access, _PRICE, now)
+            accounts.charge(db, access, MAP_PRICE, now)
             accounts.record_activity(db, access, "map", parts.ids.start(db), url, now)
             ticket.save(db, 200, reply)
 
         await parts.store.write(work)
         return encoded_json_response(reply)
-
-    async def _find(self, access: Access, url: str, request_options: Mapping[str, object]) -> dict[str, object]:
-        parts = self._parts
-        async with parts.scraper.slot(access.team, url):
-            found = await find_urls(parts.web, url, str(request_options.get("sitemap", "include")))
-        known: Known = {}
-        if request_options.get("ignore_cache") is not True:
-            hosts = frozenset(found.hosts)
-            known = await parts.store.read(lambda db: search_index.titles_of_hosts(db, access.team, hosts))
-        reply: dict[str, object] = {"success": True, "links": await arrange(found, known, request_options)}
-        if found.warning:
-            reply["warning"] = found.warning
-        return reply

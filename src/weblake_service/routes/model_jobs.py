@@ -5,9 +5,9 @@ GET /v2/extract/{id} also reads agents, as the contract's text says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from sqlite3 import Connection, Row
-from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,7 +16,7 @@ from starlette.routing import Route
 from weblake.api import options
 from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
-from weblake_service.feature_checks import check_page_options, not_configured
+from weblake_service.feature_checks import check_page_options
 from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.agent import DEFAULT_CREDITS
 from weblake_service.jobs.extract import DEFAULT_PAGES, MAX_PAGES
@@ -24,19 +24,18 @@ from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.llm.model_options import EXTRACTION_CREDITS
 from weblake_service.llm.schemas import schema_problem
+from weblake_service.page_failure import not_configured
 from weblake_service.responses import ErrorResponse, bad_request, json_response, read_job_id
 from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.request_options import (
+    once,
     page_price,
     read_options,
     read_target,
     read_webhook,
-    run_once,
     start_job,
 )
-from weblake_service.routes.target_urls import split_urls, target_error
-
-T = TypeVar("T")
+from weblake_service.routes.target_urls import split_urls
 
 _EXTRACT, _AGENT = "Extract", "The agent"
 #: Request fields that are not stored in the job's plan.
@@ -49,24 +48,16 @@ class ModelJobRoutes(RouteGroup):
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("/v2/extract", self.extract, methods=["POST"]),
+            Route("/v2/extract", once(self._parts, self.extract), methods=["POST"]),
             Route("/v2/extract/{id}", self.read_extract, methods=["GET"]),
-            Route("/v2/agent", self.agent, methods=["POST"]),
+            Route("/v2/agent", once(self._parts, self.agent), methods=["POST"]),
             Route("/v2/agent/{id}", self.read_agent, methods=["GET"]),
             Route("/v2/agent/{id}", self.cancel_agent, methods=["DELETE"]),
         ]
 
-    async def extract(self, request: Request) -> Response:
-        """Start a job that reads pages and extracts data from all of them."""
-        return await run_once(self._parts, request, self._extract)
-
     async def read_extract(self, request: Request) -> Response:
         """Return the status, and the data if there is a result."""
         return await self._read(request, _EXTRACT, ("extract", "agent"))
-
-    async def agent(self, request: Request) -> Response:
-        """Start a job in which a language model chooses what to read."""
-        return await run_once(self._parts, request, self._agent)
 
     async def read_agent(self, request: Request) -> Response:
         """Return the status, and the data if there is a result."""
@@ -74,9 +65,7 @@ class ModelJobRoutes(RouteGroup):
 
     async def cancel_agent(self, request: Request) -> Response:
         """Cancel the job immediately; its steps remain billed."""
-        parts = self._parts
-        job, team, now = self._job_id(request, _AGENT), requester(request).team, parts.clock.now()
-        await self._read_or_explain(_AGENT, lambda db: job_records.find(db, job, "agent", team, now))
+        parts, team, now = self._parts, requester(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> None:
             row = job_records.find(db, job, "agent", team, now)
@@ -85,14 +74,19 @@ class ModelJobRoutes(RouteGroup):
             if row["status"] == "scraping":
                 model_job_records.cancel(db, job, now)
 
-        await parts.jobs.cancel(job, work)
+        with self._explained(_AGENT):
+            job = read_job_id(request, unreadable=404)
+            await parts.jobs.cancel(job, work)
         parts.delivery.wake()
         return json_response({"success": True})
 
-    async def _extract(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
+    async def extract(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
+        """Start a job that reads pages and extracts data from all of them."""
         parts = self._parts
         request_options = read_options(options.ExtractRequest, body)
-        self._check_model(_EXTRACT)
+        self._parts.llm.require(_EXTRACT)
         _check_schema(request_options)
         if request_options.get("allow_external_links"):
             raise not_configured("The option `allowExternalLinks` of extract", "a part of the service that comes later")
@@ -115,10 +109,13 @@ class ModelJobRoutes(RouteGroup):
         )
         return await start_job(parts, job, ticket, needed, {} if invalid is None else {"invalidURLs": invalid})
 
-    async def _agent(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
+    async def agent(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
+        """Start a job in which a language model chooses what to read."""
         parts = self._parts
         request_options = read_options(options.AgentRequest, body)
-        self._check_model(_AGENT)
+        self._parts.llm.require(_AGENT)
         _check_schema(request_options)
         webhook = read_webhook(request_options, parts.config)
         given = request_options.get("urls") or []
@@ -152,7 +149,7 @@ class ModelJobRoutes(RouteGroup):
             start, star, rest = str(url).partition("*")
             found, wrong, problem = split_urls([start], allow_private=self._parts.config.allow_private)
             if problem is not None and not tolerant:
-                raise target_error(problem)
+                raise problem
             good += [one + star + rest for one in found]
             bad += [str(url)] if wrong else []
         if given and not good:
@@ -160,31 +157,23 @@ class ModelJobRoutes(RouteGroup):
         return good, bad if tolerant else None
 
     async def _read(self, request: Request, what: str, kinds: tuple[str, ...]) -> Response:
-        job, team, now = self._job_id(request, what), requester(request).team, self._parts.clock.now()
+        team, now = requester(request).team, self._parts.clock.now()
 
         def work(db: Connection) -> dict[str, object]:
             return model_job_records.status_body(db, _find(db, job, kinds, team, now), now)
 
-        return json_response(await self._read_or_explain(what, work))
+        with self._explained(what):
+            job = read_job_id(request, unreadable=404)
+            return json_response(await self._parts.store.read(work))
 
-    def _check_model(self, what: str) -> None:
-        """Raise the refusal of an operation that needs a language model if none is configured."""
-        if self._parts.llm.missing:
-            raise not_configured(what, self._parts.llm.missing)
-
-    def _job_id(self, request: Request, what: str) -> str:
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Answer 503 instead of 404 without a language model: no job can exist, and the 503 gives the reason."""
         try:
-            return read_job_id(request, unreadable=404)
-        except ErrorResponse:
-            self._check_model(what)
-            raise
-
-    async def _read_or_explain(self, what: str, work: Callable[[Connection], T]) -> T:
-        try:
-            return await self._parts.store.read(work)
-        except ErrorResponse:
-            # Without a language model no job can exist; the 503 gives the reason.
-            self._check_model(what)
+            yield
+        except ErrorResponse as error:
+            if error.status == 404:
+                self._parts.llm.require(what)
             raise
 
 

@@ -24,7 +24,7 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.rate_limit import rate_limited
 from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response, read_object
 from weblake_service.routes.idempotency import KEEP_STARTS_S, IdempotencyTicket
-from weblake_service.routes.target_urls import read_target_url, target_error
+from weblake_service.routes.target_urls import read_target_url
 from weblake_service.store import accounts
 
 #: Fields of a batch's options that do not concern its pages.
@@ -45,23 +45,32 @@ _HEADER_VALUE = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]")
 _JSON_TYPE = re.compile(r"application/json\s*(;|$)", re.IGNORECASE)
 
 
-async def run_once(
+def once(
     parts: ServiceComponents,
-    request: Request,
-    act: Callable[[Access, dict[str, object], IdempotencyTicket], Awaitable[Response]],
+    act: Callable[[Request, Access, dict[str, object], IdempotencyTicket], Awaitable[Response]],
     keep: float = KEEP_STARTS_S,
-) -> Response:
-    """Execute a request with a JSON body once for each idempotency key; see `idempotency.py`.
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that executes a request with a JSON body once for each idempotency key.
 
     Args:
         parts: The service.
-        request: The request.
         act: Executes the request and returns the response.
-        keep: Seconds for which the response is stored for retries.
+        keep: Seconds for which the response is stored for retries; see `idempotency.py`.
     """
-    access = requester(request)
-    body = await read_object(request, parts.config.max_body)
-    return await parts.replays.once(request, access, body, lambda ticket: act(access, body, ticket), keep)
+
+    async def endpoint(request: Request) -> Response:
+        access = requester(request)
+        body = await read_object(request, parts.config.max_body)
+        return await parts.replays.once(request, access, body, lambda ticket: act(request, access, body, ticket), keep)
+
+    return endpoint
+
+
+async def save_response(parts: ServiceComponents, ticket: IdempotencyTicket, body: Mapping[str, object]) -> Response:
+    """Return a response with this body, once it is stored for the idempotency key."""
+    reply = encode(body)
+    await parts.store.write(lambda db: ticket.save(db, 200, reply))
+    return encoded_json_response(reply)
 
 
 def read_options(cls: type, body: Mapping[str, object], ignored: list[str] | None = None) -> dict[str, object]:
@@ -88,12 +97,9 @@ def read_target(url: object, config: ServiceConfig) -> str:
     """Return the target URL of a request, as it will be fetched.
 
     Raises:
-        ErrorResponse: 400 if it is malformed, 403 if it is private.
+        PageFailure: 400 if it is malformed, 403 if it is private.
     """
-    try:
-        return read_target_url(str(url), allow_private=config.allow_private)
-    except PageFailure as problem:
-        raise target_error(problem) from None
+    return read_target_url(str(url), allow_private=config.allow_private)
 
 
 def page_options(request_options: Mapping[str, object]) -> dict[str, object]:

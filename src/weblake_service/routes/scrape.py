@@ -18,9 +18,9 @@ from weblake_service.jobs.job_run import is_service_failure
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.scraper import ScrapeContext, failure_record
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import ErrorResponse, json_response, read_job_id
+from weblake_service.responses import ErrorResponse, failure_error, json_response, read_job_id
 from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
-from weblake_service.routes.request_options import page_options, page_price, read_options, read_target, run_once
+from weblake_service.routes.request_options import once, page_options, page_price, read_options, read_target
 from weblake_service.routes.single_call import SinglePageCall
 from weblake_service.store import accounts
 from weblake_service.web.addresses import with_scheme
@@ -34,13 +34,9 @@ class ScrapeRoutes(RouteGroup):
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("/v2/scrape", self.start, methods=["POST"]),
+            Route("/v2/scrape", once(self._parts, self.scrape, KEEP_SCRAPES_S), methods=["POST"]),
             Route("/v2/scrape/{id}", self.read, methods=["GET"]),
         ]
-
-    async def start(self, request: Request) -> Response:
-        """Scrape one page and return its document."""
-        return await run_once(self._parts, request, self._scrape, KEEP_SCRAPES_S)
 
     async def read(self, request: Request) -> Response:
         """Return a page that was scraped within the last day, in a single call or a job."""
@@ -48,7 +44,10 @@ class ScrapeRoutes(RouteGroup):
         document = await self._parts.store.read(lambda db: job_records.read_scrape(db, scrape_id, team, now))
         return json_response({"success": True, "data": msgspec.Raw(document)})
 
-    async def _scrape(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
+    async def scrape(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
+        """Scrape one page and return its document."""
         parts = self._parts
         request_options = read_options(options.ScrapeRequest, body)
         plan = parts.config.plan(access.team)
@@ -67,9 +66,7 @@ class ScrapeRoutes(RouteGroup):
             await parts.faults.apply_to_page(url, "scrape", call.id)
             scraped = await parts.scraper.get(url, request_options, access.team, ScrapeContext(call.id))
         except PageFailure as failure:
-            details = [{"message": failure.message}] if failure.status == 400 else None
-            refusal = ErrorResponse(failure.status, failure.message, code=failure.code, details=details)
-            return await call.record_failure(parts, refusal, failure_record(failure))
+            return await call.record_failure(parts, failure_error(failure), failure_record(failure))
         except Exception as error:
             if not call.private or is_service_failure(error):
                 raise

@@ -18,18 +18,16 @@ from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.job_run import is_service_failure
 from weblake_service.jobs.page_outcomes import Failed
 from weblake_service.jobs.scraper import ScrapeContext, Scraped, failure_record
+from weblake_service.jobs.web_tools import SEARCH_PRICE, search_price
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, encoded_json_response
 from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
-from weblake_service.routes.request_options import page_price, run_once
+from weblake_service.routes.request_options import once, page_price, read_target
 from weblake_service.routes.search_request import SearchRequest, read_search, result
-from weblake_service.routes.target_urls import read_target_url
+from weblake_service.routes.target_urls import split_urls
 from weblake_service.store import accounts, search_index
 from weblake_service.store.search_index import SearchHit
 from weblake_service.web.redirect_chain import options_for
-
-#: Price in credits for every ten results or part of ten.
-_PRICE, _RESULTS_PER_PRICE = 2, 10
 
 
 class SearchRoutes(RouteGroup):
@@ -37,13 +35,12 @@ class SearchRoutes(RouteGroup):
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        return [Route("/v2/search", self.search, methods=["POST"])]
+        return [Route("/v2/search", once(self._parts, self.search, KEEP_SCRAPES_S), methods=["POST"])]
 
-    async def search(self, request: Request) -> Response:
+    async def search(
+        self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
+    ) -> Response:
         """Return matching pages, scraped if the request asks for it."""
-        return await run_once(self._parts, request, self._search, KEEP_SCRAPES_S)
-
-    async def _search(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         plan = parts.config.plan(access.team)
         search_request = read_search(body, plan, parts.clock.now(), llm=parts.llm.missing)
@@ -52,7 +49,7 @@ class SearchRoutes(RouteGroup):
         try:
             async with asyncio.timeout(search_request.timeout_ms / 1000):
                 found = await self._find(access, search_request)
-                price = _price(len(found))
+                price = search_price(len(found))
                 await self._check_credits(access, search_request, price, len(found), plan)
                 scraped = await self._scrape(access, search_request, found, search_id)
         except TimeoutError:
@@ -97,7 +94,8 @@ class SearchRoutes(RouteGroup):
         if not whole:
             search_request.notes.append("No page has all of the words, so these have some of them.")
         if search_request.only_valid:
-            found = [one for one in found if self._problem(one.url) is None]
+            _, invalid, _ = split_urls([one.url for one in found], allow_private=self._parts.config.allow_private)
+            found = [one for one in found if one.url not in invalid]
         return found
 
     async def _check_credits(
@@ -105,7 +103,7 @@ class SearchRoutes(RouteGroup):
     ) -> None:
         """Refuse a search that the team cannot pay for before any page is fetched; a search without results is free."""
         now = self._parts.clock.now()
-        needed = max(price, _PRICE) + (
+        needed = max(price, SEARCH_PRICE) + (
             results * page_price(search_request.page) if search_request.page is not None else 0
         )
         await self._parts.store.read(lambda db: accounts.require_credits(db, access.team, needed, plan.credits, now))
@@ -120,9 +118,7 @@ class SearchRoutes(RouteGroup):
 
         async def one(url: str, place: int) -> Scraped | Failed:
             try:
-                problem = self._problem(url)
-                if problem is not None:
-                    raise problem
+                read_target(url, self._parts.config)
                 await self._parts.faults.apply_to_page(url, "search", search_id)
                 # The request names no site that its headers could belong to.
                 own, context = options_for(url, page, ()), ScrapeContext(scrape_id(search_id, place))
@@ -138,14 +134,6 @@ class SearchRoutes(RouteGroup):
                 return failure_record(error)
 
         return await asyncio.gather(*(one(known.url, place) for place, known in enumerate(found, 1)))
-
-    def _problem(self, url: str) -> PageFailure | None:
-        """Return why a page that was scraped earlier may not be scraped now, or None."""
-        try:
-            read_target_url(url, allow_private=self._parts.config.allow_private)
-        except PageFailure as problem:
-            return problem
-        return None
 
     async def _keep(
         self,
@@ -181,10 +169,6 @@ class SearchRoutes(RouteGroup):
             ticket.save(db, 200, reply)
 
         await self._parts.store.write(work)
-
-
-def _price(results: int) -> int:
-    return -(-results // _RESULTS_PER_PRICE) * _PRICE
 
 
 def _credits(page: Scraped | Failed | None) -> int:

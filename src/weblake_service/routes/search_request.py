@@ -12,10 +12,12 @@ import msgspec
 
 from weblake.api import options
 from weblake_service.config import Plan
-from weblake_service.feature_checks import check_page_options, check_retention, not_configured
+from weblake_service.feature_checks import check_page_options, check_retention
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.page_outcomes import Failed
 from weblake_service.jobs.scraper import Scraped
+from weblake_service.page.requested_formats import items
+from weblake_service.page_failure import not_configured
 from weblake_service.responses import bad_request
 from weblake_service.routes.request_options import read_options
 from weblake_service.store.search_index import MAX_WORDS, SearchHit, SearchQuery, read_query, restrict_to_domains
@@ -66,7 +68,7 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
         ErrorResponse: 400; it is malformed. 403; zero data retention is not allowed. 503; it needs a missing feature.
     """
     # The contract gives no shape of a search: newer clients send names and sources that are not known here.
-    sources = _items(body.get("sources"))
+    sources = items(body.get("sources"))
     unknown = [one for one in sources if isinstance(name := _type(one), str) and name not in _SOURCES]
     ignored = [f"the source {str(_type(one))[:80]!a}" for one in unknown]
     known = {**body, "sources": [one for one in sources if one not in unknown]} if unknown else dict(body)
@@ -77,8 +79,8 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
     text = str(given["query"]).encode("utf-8", "replace").decode()
     limit, timeout = given.get("limit", _DEFAULT_LIMIT), given.get("timeout")
     query = read_query(text)
-    restrict_to_domains(query, _items(given.get("include_domains")))
-    restrict_to_domains(query, _items(given.get("exclude_domains")), without=True)
+    restrict_to_domains(query, items(given.get("include_domains")))
+    restrict_to_domains(query, items(given.get("exclude_domains")), without=True)
     newest = _time_filters(query, given, now)
     assert isinstance(limit, int)
     search_request = SearchRequest(
@@ -86,7 +88,7 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
         text,
         limit,
         newest,
-        list(dict.fromkeys(_name(source) for source in _items(given.get("sources")))) or ([] if unknown else ["web"]),
+        list(dict.fromkeys(_name(source) for source in items(given.get("sources")))) or ([] if unknown else ["web"]),
         _category(query, given),
         highlights=given.get("highlights") is not False,
         only_valid=given.get("ignore_invalid_urls") is True,
@@ -131,7 +133,7 @@ def _page(given: Mapping[str, object], plan: Plan, llm: str) -> dict[str, object
 
 def _time_filters(query: SearchQuery, given: Mapping[str, object], now: float) -> bool:
     newest = False
-    of_source = (source.get("tbs") for source in _items(given.get("sources")) if isinstance(source, Mapping))
+    of_source = (source.get("tbs") for source in items(given.get("sources")) if isinstance(source, Mapping))
     for tbs in (given.get("tbs"), *of_source):
         if tbs:
             newest = _restrict_to_times(query, str(tbs), now) or newest
@@ -169,7 +171,7 @@ def _day(text: str) -> float | None:
 
 def _category(query: SearchQuery, given: Mapping[str, object]) -> str | None:
     """Return the file-type category that results are limited to: the only category that this index can distinguish."""
-    names = list(dict.fromkeys(_name(category) for category in _items(given.get("categories"))))
+    names = list(dict.fromkeys(_name(category) for category in items(given.get("categories"))))
     for name in names:
         if name != "pdf":
             raise not_configured(f"The category `{name[:50]}`", "a web search engine")
@@ -198,7 +200,3 @@ def _name(entry: object) -> str:
     if not isinstance(name, str):
         bad_request("sources and categories are names, or objects with the name under `type`.")
     return name
-
-
-def _items(value: object) -> list[object]:
-    return list(value) if isinstance(value, list | tuple) else []

@@ -11,7 +11,6 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import ErrorResponse
 from weblake_service.web.addresses import clean_url, is_literal_private, private_target_failure, with_scheme
 
 #: A host of plain letters with a top-level domain, followed by printable ASCII: always valid for the full parser.
@@ -62,12 +61,6 @@ def _is_simple(url: str, *, allow_private: bool) -> bool:
     """Return whether a URL needs no full check: a batch may have a hundred thousand, and most match this pattern."""
     found = _SIMPLE_URL.fullmatch(url) if len(url) < _MAX_SIMPLE_CHARS else None
     return found is not None and (allow_private or not _is_private(found[1]))
-
-
-def target_error(problem: PageFailure) -> ErrorResponse:
-    """Return the response to a request with this invalid URL."""
-    details = [{"message": problem.message}] if problem.status == 400 else None
-    return ErrorResponse(problem.status, problem.message, code=problem.code, details=details)
 
 
 @lru_cache(maxsize=4096)

@@ -66,7 +66,7 @@ class TeamRoutes(RouteGroup):
             return job_records.waiting(db, team), job_records.last_success(db, team)
 
         known, latest = await self._parts.store.read(work)
-        active = self._parts.scraper.active[team]
+        active = self._parts.scraper.in_flight(team)
         return json_response(
             {
                 "success": True,
@@ -83,7 +83,7 @@ class TeamRoutes(RouteGroup):
         team = requester(request).team
         limit = self._parts.config.plan(team).concurrency
         return json_response(
-            {"success": True, "concurrency": self._parts.scraper.active[team], "maxConcurrency": limit}
+            {"success": True, "concurrency": self._parts.scraper.in_flight(team), "maxConcurrency": limit}
         )
 
     async def _balance(self, request: Request, noun: str, factor: int) -> Response:

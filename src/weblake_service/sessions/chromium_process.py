@@ -17,7 +17,7 @@ from pathlib import Path
 from weblake_service.browser import chromium
 from weblake_service.browser.context_settings import ContextSettings
 from weblake_service.browser.temporary_folders import TemporaryFolder
-from weblake_service.page_failure import PageFailure
+from weblake_service.page_failure import PageFailure, not_configured
 
 _LOG = logging.getLogger("weblake.service")
 #: Maximum bytes of one message; a screenshot of a long page has tens of megabytes.
@@ -82,13 +82,9 @@ class ChromiumProcess:
         Raises:
             PageFailure: It cannot be started.
         """
-        if os.name != "posix":
-            message = "A browser session needs Linux, macOS or another POSIX system: its Chromium hangs on pipes."
-            raise PageFailure("FEATURE_NOT_CONFIGURED", message, status=503)
         program = chromium.find_chromium()
         if program is None:
-            message = f"A browser session needs {chromium.what_is_missing()}."
-            raise PageFailure("FEATURE_NOT_CONFIGURED", message, status=503)
+            raise not_configured("A browser session", chromium.what_is_missing())
         folder = await asyncio.to_thread(TemporaryFolder)
         try:
             with (folder.path / "chromium.log").open("wb") as log:

@@ -69,7 +69,7 @@ class InteractSessions:
                 return await self._sessions.begin(session_id, wanted, prepare)
             except PageFailure as failure:
                 if failure.status in _BROWSER_STATUSES:
-                    raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
+                    raise
                 message = f"Replay context unavailable: {failure.message.rstrip('.')}. Rerun the scrape and try again."
                 raise ErrorResponse(409, message, code="REPLAY_CONTEXT_UNAVAILABLE") from failure
 

@@ -104,12 +104,11 @@ def list_recent(db: Connection, team: str, *, active: bool | None, at: float, sc
         active: Only running (true) or only ended (false) sessions; None for both.
         scrapes: Whether to include the sessions of scrapes.
     """
-    found: list[Row] = db.execute(
+    return db.execute(
         "SELECT * FROM browser_sessions WHERE team = ? AND (ended IS NULL OR ended > ?)"
         " AND (? IS NULL OR (ended IS NULL) = ?) AND (scrape IS NULL OR ?) ORDER BY seq DESC LIMIT 1000",
         (team, at - LIFETIME_S, active, active, scrapes),
     ).fetchall()
-    return found
 
 
 def drop_expired(db: Connection, at: float) -> None:

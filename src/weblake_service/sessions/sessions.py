@@ -85,7 +85,7 @@ class SessionManager:
         self._store = store
         self._clock = clock
         self._config = config
-        self._pools = ConnectionPools(allow_private=config.allow_private, trust_env=True)
+        self._pools = ConnectionPools(allow_private=config.allow_private)
         self._live: dict[str, LiveSession] = {}
         self._beginning: set[str] = set()
         self._check_now = asyncio.Event()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from sqlite3 import Connection
+from typing import get_args, get_type_hints
 
+from weblake.api import options
 from weblake_service.clock import iso, month_bounds, month_of
 from weblake_service.config import Access
 from weblake_service.responses import ErrorResponse, bad_request
@@ -18,21 +20,7 @@ TOKENS_PER_CREDIT = 15
 #: Seconds for which entries of the activity list are kept.
 ACTIVITY_WINDOW_S = 24 * 3600
 #: The values of the activity list's `endpoint` filter.
-ENDPOINTS = frozenset(
-    [
-        "scrape",
-        "crawl",
-        "batch_scrape",
-        "search",
-        "extract",
-        "llmstxt",
-        "deep_research",
-        "map",
-        "agent",
-        "browser",
-        "interact",
-    ]
-)
+ENDPOINTS: tuple[str, ...] = get_args(get_type_hints(options.ActivityOptions)["endpoint"])
 #: The time and the number of the last entry of a page.
 _CURSOR = re.compile(r"([0-9]{1,12}\.[0-9]{1,12})-([0-9]{1,18})")
 

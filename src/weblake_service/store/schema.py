@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 #: Increased when a table changes; a database of another version is refused.
-VERSION = 6
+VERSION = 7
 
 #: Tables that a reset empties; keys and the clock are kept.
 DATA_TABLES = (
     "jobs", "pages", "documents", "page_errors", "robots_blocked", "usage", "activity", "replays", "deliveries",
     "past_deliveries", "page_cache", "profiles", "page_history", "tracked_crawls", "counters", "model_work",
-    "browser_sessions", "search_pages", "search_words",
+    "browser_sessions", "search_pages",
 )  # fmt: skip
 
 SCHEMA = """
@@ -126,11 +126,16 @@ CREATE TABLE search_pages (              -- what each team can search; see searc
     port INTEGER,
     kind TEXT NOT NULL,                  -- content type
     stored REAL NOT NULL,
+    title TEXT NOT NULL,
+    description TEXT NOT NULL,
+    url TEXT NOT NULL,
+    text BLOB NOT NULL,                  -- compressed
     UNIQUE (team, key)
 );
 CREATE INDEX search_pages_age ON search_pages (stored);
 CREATE VIRTUAL TABLE search_words USING fts5(
-    title, description, text, url, tokenize="porter unicode61 remove_diacritics 2 categories 'L* N* Co M*'"
+    title, description, text, url, content='',
+    tokenize="porter unicode61 remove_diacritics 2 categories 'L* N* Co M*'"
 );
 
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);

@@ -1,13 +1,14 @@
 """Full-text index of the pages that a team scraped, in an FTS5 table of SQLite.
 
 Each team and page has one row in `search_pages` and one, with the same id, in `search_words`: pages of one team are
-invisible to others.
+invisible to others. `search_words` has words only; the text is in `search_pages`, compressed.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from sqlite3 import Connection
@@ -54,6 +55,8 @@ class IndexEntry:
     description: str = ""
     kind: str = ""
     text: str = ""
+    #: The text as the database has it.
+    compressed: bytes = b""
     #: Whether the page was fetched now, and completely; any other one does not replace an existing entry.
     fresh: bool = True
     #: Whether the page no longer exists.
@@ -180,6 +183,7 @@ def entry(
         _indexed(_single_line(metadata.get("description"))),
         kind,
         text,
+        zlib.compress(text.encode(), 1),
         # A partial page, or one without text, is indexed if there is no entry yet.
         fresh and bool(text) and not options.get("include_tags"),
     )
@@ -195,13 +199,15 @@ def store(db: Connection, new: IndexEntry, at: float) -> None:
     if new.gone:
         return
     parts = urlsplit(f"//{site_of(urlsplit(new.url))}")
+    words = (new.title, new.description, new.url)
     place = db.execute(
-        "INSERT INTO search_pages (team, key, host, port, kind, stored) VALUES (?, ?, ?, ?, ?, ?)",
-        (new.team, new.key, parts.hostname or "", parts.port, new.kind, at),
+        "INSERT INTO search_pages (team, key, host, port, kind, stored, title, description, url, text)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (new.team, new.key, parts.hostname or "", parts.port, new.kind, at, *words, new.compressed),
     ).lastrowid
     db.execute(
-        "INSERT INTO search_words (rowid, title, description, text, url) VALUES (?, ?, ?, ?, ?)",
-        (place, new.title, new.description, new.text, new.url),
+        "INSERT INTO search_words (rowid, title, description, url, text) VALUES (?, ?, ?, ?, ?)",
+        (place, *words, new.text),
     )
 
 
@@ -240,8 +246,7 @@ def titles_of_hosts(db: Connection, team: str, hosts: frozenset[str]) -> dict[st
     found = {}
     for host in sorted({urlsplit(f"//{host}").hostname or "" for host in hosts}):
         rows = db.execute(
-            "SELECT key, title, description FROM search_pages JOIN search_words ON search_words.rowid = id"
-            " WHERE team = ? AND substr('.' || host, ?) = ?",
+            "SELECT key, title, description FROM search_pages WHERE team = ? AND substr('.' || host, ?) = ?",
             (team, -len(host) - 1, f".{host}"),
         )
         found.update({row["key"]: (_shown(row["title"]), _shown(row["description"])) for row in rows})
@@ -260,19 +265,27 @@ def _select(
         values.append(expression)
     order = "stored DESC" if newest or not expression else _RANK
     rows = db.execute(
-        "SELECT url, title, description, text FROM search_words JOIN search_pages ON id = search_words.rowid"  # noqa: S608
-        f" WHERE {' AND '.join(where)} ORDER BY {order}, url LIMIT ?",
+        "SELECT page.url, page.title, page.description, page.text"  # noqa: S608
+        " FROM search_words JOIN search_pages page ON id = search_words.rowid"
+        f" WHERE {' AND '.join(where)} ORDER BY {order}, page.url LIMIT ?",
         (*values, limit),
     )
     return [
-        SearchHit(url, _shown(title), _shown(description), _passage(text, expression))
+        SearchHit(url, _shown(title), _shown(description), _passage(zlib.decompress(text).decode(), expression))
         for url, title, description, text in rows
     ]
 
 
 def _drop(db: Connection, place: int) -> None:
-    db.execute("DELETE FROM search_pages WHERE id = ?", (place,))
-    db.execute("DELETE FROM search_words WHERE rowid = ?", (place,))
+    row = db.execute(
+        "DELETE FROM search_pages WHERE id = ? RETURNING title, description, url, text", (place,)
+    ).fetchone()
+    # A table without the texts must be told which words go.
+    db.execute(
+        "INSERT INTO search_words (search_words, rowid, title, description, url, text)"
+        " VALUES ('delete', ?, ?, ?, ?, ?)",
+        (place, *row[:3], zlib.decompress(row["text"]).decode()),
+    )
 
 
 def _phrase(text: str) -> str:

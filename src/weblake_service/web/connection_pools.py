@@ -21,18 +21,15 @@ _ATTEMPT_S = 5.0
 class ConnectionPools:
     """Connection pools, created on first use: with and without certificate checks, direct and through a proxy."""
 
-    def __init__(self, *, allow_private: bool, trust_env: bool) -> None:
+    def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
-        self._trust_env = trust_env
         self._pools: dict[tuple[bool, str], httpcore.AsyncConnectionPool] = {}
 
     async def pool_for(self, url: httpx.URL, *, verify: bool) -> httpcore.AsyncConnectionPool:
         """Return the pool for a request to this URL."""
-        proxy = proxy_for(url) if self._trust_env else ""
+        proxy = proxy_for(url)
         if proxy and not self._allow_private:
-            # The proxy may resolve names that this machine cannot; a target that this machine knows to be private is
-            # refused.
-            await _refuse_private(url)
+            await refuse_private(ascii_host(url), url.port or 443)
         # For plain http, a context without certificates: loading them takes 20 ms.
         verify = verify and url.scheme == "https"
         key = (verify, proxy)
@@ -86,9 +83,10 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
 
-async def _refuse_private(url: httpx.URL) -> None:
+async def refuse_private(host: str, port: int) -> None:
+    """Refuse a host that is private according to this machine; a name that only the proxy can resolve is allowed."""
     try:
-        await resolve(ascii_host(url), url.port or 443)
+        await resolve(host, port)
     except PageFailure as failure:
         if failure.code != "SCRAPE_DNS_RESOLUTION_ERROR":
             raise

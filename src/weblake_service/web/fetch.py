@@ -73,18 +73,10 @@ class Fetcher:
     environment's proxies are used, but never for loopback; behind a proxy, the proxy decides which address is used.
     """
 
-    def __init__(
-        self,
-        *,
-        allow_private: bool = False,
-        max_body: int = 64 << 20,
-        user_agent: str = USER_AGENT,
-        trust_env: bool = True,
-    ) -> None:
+    def __init__(self, *, allow_private: bool = False, max_body: int = 64 << 20) -> None:
         self.allow_private = allow_private
         self.max_body = max_body
-        self.user_agent = user_agent
-        self._pools = ConnectionPools(allow_private=allow_private, trust_env=trust_env)
+        self._pools = ConnectionPools(allow_private=allow_private)
 
     async def get(
         self,
@@ -104,7 +96,7 @@ class Fetcher:
         `cut`. With `refresh`, a page that redirects by a refresh is followed, too. Raises PageFailure if there is no
         response, or ServiceLimitReached if a limit of the service lasted.
         """
-        chain = RedirectChain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
+        chain = RedirectChain(clean_url(url, allow_private=self.allow_private), headers or {}, USER_AGENT)
         limit = self.max_body if max_body is None else max_body
         # Before the timeout, which would be reported as a failure of the site.
         give_up = time.monotonic() + timeout_s / 2
@@ -132,7 +124,7 @@ class Fetcher:
         Used for webhooks, whose receivers are checked like any other target. Raises PageFailure if there is no
         response.
         """
-        chain = RedirectChain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
+        chain = RedirectChain(clean_url(url, allow_private=self.allow_private), headers or {}, USER_AGENT)
         try:
             async with asyncio.timeout(timeout_s), self._translate_errors(chain):
                 pool = await self._pools.pool_for(chain.url, verify=True)

@@ -23,7 +23,7 @@ class MonitoredStream(httpcore.AsyncNetworkStream):
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
         self._socket = inner.get_extra_info("socket")
-        self._poll = select.poll() if hasattr(select, "poll") and self._socket is not None else None
+        self._poll = select.poll() if self._socket is not None else None
         if self._poll is not None:
             self._poll.register(self._socket.fileno(), select.POLLIN)
 

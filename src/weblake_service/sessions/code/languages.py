@@ -41,7 +41,7 @@ def write_files(room: Path, code: str, language: str) -> list[str]:
     if language == "python":
         # -I: no module of the user's folder or environment can shadow the intended ones.
         return [sys.executable, "-I", "-X", "utf8", str(_HERE / "harness.py"), str(room), *_paths()]
-    node = playwright / "driver" / ("node.exe" if sys.platform == "win32" else "node")
+    node = playwright / "driver" / "node"
     flags = ["--expose-internals", f"--max-old-space-size={_NODE_HEAP_MB}", "--disable-warning=ExperimentalWarning"]
     return [str(node), *flags, str(_HERE / "harness.mjs"), str(room), str(playwright / "driver" / "package")]
 

@@ -7,6 +7,7 @@ process group ends with the execution, and with the service; a process that leav
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import secrets
 import shutil
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weblake_service.sessions.code.languages import LanguageMissing, search_path, write_files
-from weblake_service.sessions.code.output import MAX_BYTES, BoundedOutput
 
 #: Runs the code in its process group, within limits; $0 is the maximum number of CPU seconds. Memory is not limited,
 #: because node reserves far more than it uses. The subshell kills the group when the service closes its end of standard
@@ -28,6 +28,9 @@ exec 3<&0
 { read -r _ <&3; kill -s KILL 0; } >/dev/null 2>&1 &
 exec "$@" </dev/null 3<&-
 """
+#: Maximum bytes of one output stream that are kept.
+MAX_BYTES = 1_000_000
+_READ_BYTES = 1 << 16
 #: Seconds that background processes get to finish after the code itself has ended.
 _GRACE_S = 0.5
 #: Maximum characters of an error message.
@@ -183,3 +186,43 @@ def _read(file: Path, max_chars: int) -> str | None:
     except OSError:
         return None
     return data[:max_chars].decode("utf-8", "ignore") + ("…" if len(data) > max_chars else "")
+
+
+class BoundedOutput:
+    """One output stream of a process. All of it is read, so that the process never blocks; its beginning is kept.
+
+    It uses its own pipe: the `wait` of asyncio's processes also waits for every other process that holds the pipe.
+    """
+
+    def __init__(self) -> None:
+        self._read, self.end = os.pipe()
+        self._kept = bytearray()
+        self._dropped = 0
+
+    def release(self) -> None:
+        """Close the write end in this process, after the child has inherited it."""
+        os.close(self.end)
+
+    async def read(self) -> None:
+        """Read until all writers have closed the pipe, or until cancelled."""
+        stream = asyncio.StreamReader()
+        pipe = os.fdopen(self._read, "rb", 0)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), pipe
+        )
+        try:
+            while data := await stream.read(_READ_BYTES):
+                room = MAX_BYTES - len(self._kept)
+                self._kept += data[:room]
+                self._dropped += max(len(data) - room, 0)
+        finally:
+            transport.close()
+
+    def text(self) -> str:
+        """Return the output as text, with a last line that says so if it was truncated."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        # Truncation may split a character, which is not an error of the process.
+        text = decoder.decode(bytes(self._kept), final=not self._dropped)
+        if self._dropped:
+            text += f"\n[cut here: {self._dropped} more bytes were printed; write what is large to a file]\n"
+        return text

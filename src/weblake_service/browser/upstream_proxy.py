@@ -11,7 +11,7 @@ import httpx
 
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import ascii_host, resolve
-from weblake_service.web.connection_pools import proxy_for
+from weblake_service.web.connection_pools import proxy_for, refuse_private
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 #: Seconds until the next address of a name is tried, and until the last one, or a proxy, must have responded.
@@ -29,7 +29,7 @@ async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool
     proxy = proxy_for(url.copy_with(scheme="http" if port == 80 else "https")) if trust_env else ""
     if proxy:
         if not allow_private:
-            await _refuse_private(host, port)
+            await refuse_private(url)
         return await _connect_through_proxy(httpx.URL(proxy if "://" in proxy else f"http://{proxy}"), host, port)
     addresses = await resolve(host, port, allow_private=allow_private)
     last: Exception | None = None
@@ -42,15 +42,6 @@ async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool
     said = getattr(last, "strerror", None) or str(last) or type(last).__name__
     message = f"{host} does not accept connections ({said}). Check that the site is up, and try again."
     raise PageFailure("SCRAPE_SITE_ERROR", message, reached=False) from last
-
-
-async def _refuse_private(host: str, port: int) -> None:
-    """Refuse a host that is private according to this machine; a name that only the proxy can resolve is allowed."""
-    try:
-        await resolve(host, port)
-    except PageFailure as failure:
-        if failure.code != "SCRAPE_DNS_RESOLUTION_ERROR":
-            raise
 
 
 async def _connect_through_proxy(proxy: httpx.URL, host: str, port: int) -> Streams:

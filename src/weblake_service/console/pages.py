@@ -29,8 +29,6 @@ from weblake_service.store import accounts
 
 T = TypeVar("T")
 
-#: Path prefix of the pages; the first page is `/` itself.
-PREFIX = "/console/"
 _STATIC_FILES = {"console.css": "text/css", "console.js": "text/javascript"}
 #: Content-Security-Policy and related headers: no external resources, no scripts from scraped text, no embedding.
 _HEADERS = {

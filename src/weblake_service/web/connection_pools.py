@@ -30,9 +30,7 @@ class ConnectionPools:
         """Return the pool for a request to this URL."""
         proxy = proxy_for(url) if self._trust_env else ""
         if proxy and not self._allow_private:
-            # The proxy may resolve names that this machine cannot; a target that this machine knows to be private is
-            # refused.
-            await _refuse_private(url)
+            await refuse_private(url)
         # For plain http, a context without certificates: loading them takes 20 ms.
         verify = verify and url.scheme == "https"
         key = (verify, proxy)
@@ -40,7 +38,7 @@ class ConnectionPools:
             self._pools[key] = httpcore.AsyncConnectionPool(
                 ssl_context=httpx.create_ssl_context(verify=verify),
                 proxy=_proxy(proxy) if proxy else None,
-                max_connections=100,
+                max_connections=None,  # the pages of a team are limited; a limit here would be one for all teams
                 max_keepalive_connections=20,
                 keepalive_expiry=5.0,
                 network_backend=None if proxy else PinnedBackend(self._allow_private),
@@ -86,7 +84,8 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
 
-async def _refuse_private(url: httpx.URL) -> None:
+async def refuse_private(url: httpx.URL) -> None:
+    """Refuse a host that is private according to this machine; a name that only the proxy can resolve is allowed."""
     try:
         await resolve(ascii_host(url), url.port or 443)
     except PageFailure as failure:

@@ -10,7 +10,7 @@ from functools import partial
 from sqlite3 import Connection, Row
 
 from weblake_service.config import ServiceConfig
-from weblake_service.fair_queue import limit_of_one_site
+from weblake_service.fair_queue import largest_share
 from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.crawl import CrawlSource
 from weblake_service.jobs.job_run import JobRun, JobServices, is_shutdown
@@ -92,7 +92,7 @@ class JobManager:
         announce = self._announce if row["webhook"] is not None else _no_webhook
         if row["kind"] in model_job_records.KINDS:
             return ModelRun(self._tools, self._web, self._config, self._llm, row, announce)
-        at_once = limit_of_one_site(self._config.plan(row["team"]).concurrency)
+        at_once = largest_share(self._config.plan(row["team"]).concurrency)
         in_order = self._config.seed is not None
         return JobRun(self._tools, row, self._new_source(row), announce, at_once=at_once, in_order=in_order)
 

@@ -98,11 +98,11 @@ class ServiceConfig:
     #: Maximum characters of a page that a model is given, and maximum characters that it can be asked to rewrite.
     llm_page_chars: int = 60_000
     llm_clean_chars: int = 30_000
-    #: Maximum concurrent calls of the model, over all teams.
+    #: Maximum concurrent calls of the model for one team; all teams together have one more.
     llm_concurrency: int = 4
     #: Which pages are rendered: those that scripts fill (`auto`, the default without WEBLAKE_RENDER), all, or none.
     render: str = field(default_factory=lambda: os.environ.get(RENDER, "").strip() or "auto")
-    #: Maximum pages of all teams in the browser at the same time; each takes about 80 MB.
+    #: Maximum pages of one team in the browser at the same time, and one more for all teams; each takes about 80 MB.
     max_browser_pages: int = 4
     #: Maximum concurrent browser sessions of all teams; each takes about 400 MB.
     max_browser_sessions: int = 4

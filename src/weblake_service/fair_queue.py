@@ -8,7 +8,7 @@ fetches all wait for their timeout then delays only its own pages.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -16,14 +16,16 @@ from dataclasses import dataclass, field
 
 #: The queue of calls that belong to no job.
 NO_JOB = ""
+#: The team for which the current task works.
+TEAM: ContextVar[str] = ContextVar("TEAM", default="")
 #: The queue of the current task at the limits of the service that all teams share.
 QUEUE: ContextVar[str] = ContextVar("QUEUE", default=NO_JOB)
-#: One slot in this many cannot be taken by a single site.
+#: One slot in this many cannot be taken by a single user.
 _SHARED_SLOTS_DIVISOR = 8
 
 
-def limit_of_one_site(slots: int) -> int:
-    """Return how many of a team's slots one site may take."""
+def largest_share(slots: int) -> int:
+    """Return how many slots one user of them, such as a site, may take."""
     return slots - slots // _SHARED_SLOTS_DIVISOR
 
 
@@ -38,6 +40,20 @@ class _TeamState:
     in_use: int = 0
     by_site: Counter[str] = field(default_factory=Counter)
     queues: OrderedDict[str, deque[_Waiter]] = field(default_factory=OrderedDict)
+
+
+class SharedSlots:
+    """A number of slots for each team, and one more for all teams together: no team delays the others."""
+
+    def __init__(self, slots: int) -> None:
+        self._all = asyncio.Semaphore(slots + 1)
+        self._of_team: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(slots))
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
+        """Hold a slot of the current task's team while the block runs."""
+        async with self._of_team[TEAM.get()], self._all:
+            yield
 
 
 class FairQueue:
@@ -96,7 +112,7 @@ class FairQueue:
 
     def _grant(self, team: str, state: _TeamState) -> None:
         slots = self._limit(team)
-        while state.in_use < slots and (waiter := _next_waiter(state, limit_of_one_site(slots))) is not None:
+        while state.in_use < slots and (waiter := _next_waiter(state, largest_share(slots))) is not None:
             state.in_use += 1
             state.by_site[waiter.site] += 1
             waiter.granted.set_result(None)

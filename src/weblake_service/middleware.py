@@ -9,6 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weblake_service.components import ServiceComponents
+from weblake_service.fair_queue import TEAM
 from weblake_service.responses import ErrorResponse, error_response
 from weblake_service.routing import is_outside_api
 
@@ -72,6 +73,7 @@ class AccessMiddleware:
                 401, "Unauthorized: Invalid token", code="UNAUTHORIZED", headers={"WWW-Authenticate": "Bearer"}
             )
         scope.setdefault("state", {})["access"] = access
+        TEAM.set(access.team)
         if scope.get("method") != "POST" and path.startswith("/v2/"):
             # Starts are counted by their routes, which can exclude replays and malformed requests.
             self._parts.rate.take_read(access.team)

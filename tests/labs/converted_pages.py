@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from weblake_service.files import worker
+from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
 from weblake_service.files.converter_pool import ConverterPool
-from weblake_service.page.document import Page, page_of_body, page_of_response
+from weblake_service.page.document import Page, page_of_response
 from weblake_service.page.requested_formats import number
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 
@@ -15,10 +18,16 @@ URL = "https://site.example/docs/page.html"
 HTML = "text/html; charset=utf-8"
 
 
+class _InThisProcess(ConverterPool):
+    async def convert(self, task: ConversionTask, body: bytes) -> ConversionResult:
+        return worker.convert(task, body)
+
+
 def convert(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
     """Return the page that a response with this body becomes under these scrape options."""
     data = body.encode() if isinstance(body, str) else body
-    return page_of_body(FetchedResponse(url, 200, {}, data, content_type, (), "OK"), url, options)
+    fetched = FetchedResponse(url, 200, {}, data, content_type, (), "OK")
+    return asyncio.run(page_of_response(fetched, url, options, _InThisProcess(), time.monotonic() + 600))
 
 
 def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import browser_lab
 import pytest
@@ -106,6 +107,20 @@ def test_a_page_cannot_reach_private_addresses(sites: BrowserSites) -> None:
             ["name", "literal", "redirected", "cors", "file", "localhost", "service", "socket", "worker"]
         )
     ]
+    sites.untouched()
+
+
+def test_a_page_that_its_scripts_fill_cannot_reach_private_addresses(sites: BrowserSites) -> None:
+    inside = sites.url(host="inside.example").rstrip("/")
+    attack = ATTACK.format(
+        inside=inside, literal=inside, port=sites.private.server_port, private=PRIVATE, udp=9, service=""
+    )
+    shell = f"<div id=root></div><script>document.write(decodeURIComponent('{quote(attack, safe='')}'))</script>"
+    sites.public.page("/shell", shell.encode())
+    sites.public.pages["/redirect"] = lambda handler: handler.reply(302, b"", {"Location": sites.url(host=PRIVATE)})
+    sites.public.requests.clear()
+    assert sites.lab.scrape(sites.url("/shell"), maxAge=0)["metadata"]["rendered"]
+    assert "/redirect" in [path for path, _ in sites.public.requests]
     sites.untouched()
 
 

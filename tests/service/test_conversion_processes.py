@@ -151,7 +151,7 @@ def test_few_processes_convert_many_files() -> None:
         await asyncio.gather(*(converters.convert(ConversionTask("pdf"), document("tides.pdf")) for _ in range(12)))
         return converters.pids
 
-    pids = converting(work, max_processes=3)
+    pids = converting(work, max_processes=2)
     assert len(set(pids)) == 2
     assert all(gone(pid) for pid in pids)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weblake_service.config import Access
-from weblake_service.fair_queue import NO_JOB, FairQueue, limit_of_one_site
+from weblake_service.fair_queue import NO_JOB, FairQueue, largest_share
 from weblake_service.jobs import job_records, page_queue
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_sources import BatchSource
@@ -47,7 +47,7 @@ def test_one_site_gets_at_most_seven_eighths_of_the_slots() -> None:
         queue = FairQueue(lambda team: 8)
         slow = [asyncio.create_task(hold(queue, "slow.test")) for _ in range(20)]
         await asyncio.sleep(0)
-        assert queue.in_use("team") == limit_of_one_site(8) == 7
+        assert queue.in_use("team") == largest_share(8) == 7
         async with asyncio.timeout(60), queue.acquire("team", "fast.test", "other") as waited:
             assert not waited
             assert queue.in_use("team") == 8

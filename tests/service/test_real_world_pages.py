@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import converted_pages
 import parse_lab as _bench
 import pytest
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser
 
 from weblake_service.page.content_types import ContentKind, kind_of
-from weblake_service.page.document import page_of_body
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.fetch import FetchedResponse
 
 parsing = _bench.parsing
 
 URL = "https://site.example/list"
-HTML = "text/html; charset=utf-8"
 OLE, ZIP = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04"
 
 
 def markdown(body: str, **options: Any) -> str:
-    options.setdefault("only_main_content", False)
-    text = page_of_body(FetchedResponse(URL, 200, {}, body.encode(), HTML, (), "OK"), URL, options).document["markdown"]
-    assert isinstance(text, str)
-    return text
+    return converted_pages.markdown(body, url=URL, **{"only_main_content": False, **options})
 
 
 def rendered(text: str) -> LexborHTMLParser:
@@ -143,7 +138,7 @@ def test_content_declared_as_text_is_inspected(content_type: str, body: bytes, k
 def test_binary_data_declared_as_text_is_refused() -> None:
     body = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
     with pytest.raises(PageFailure, match="answered with binary data that it calls text/plain, which holds no text"):
-        page_of_body(FetchedResponse(URL, 200, {}, body, "text/plain", (), "OK"), URL, {})
+        converted_pages.convert(body, "text/plain")
 
 
 @pytest.mark.parametrize("name", ["nothing.pdf", "nothing.docx", "nothing.xls"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import socket
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,15 +17,21 @@ import httpx
 import loopback_site as loopback
 import pytest
 
+from weblake_service.browser.pool import ContextPool
 from weblake_service.config import ServiceConfig, ServiceKey
+from weblake_service.fair_queue import TEAM, SharedSlots
+from weblake_service.llm.openai_endpoint import OpenAIEndpoint
 from weblake_service.llm.schemas import checker, schema_problem
 from weblake_service.page.change_tracking import TrackingOptions, compare
+from weblake_service.page.formulas import Formulas
 from weblake_service.page_failure import PageFailure
 from weblake_service.server import LocalService
 from weblake_service.web import path_patterns, robots
+from weblake_service.web.addresses import resolve
 from weblake_service.web.canonical_urls import url_to_visit
 from weblake_service.web.decompression import BodyDecoder
 from weblake_service.web.map_urls import _by_relevance
+from weblake_service.web.redirect_chain import RedirectChain
 
 Site, site = loopback.Site, loopback.site
 #: Seconds that a small page of one team may take while another team's costly call runs, and milliseconds of that call.
@@ -145,6 +154,14 @@ def check(schema: dict[str, object], values: int) -> Callable[[], object]:
     return lambda: checker({"items": schema})(list(range(3000, 3000 + values)))
 
 
+def take_cookies() -> None:
+    chain = RedirectChain("http://a.example/", {}, "test")
+    for hop in range(10):
+        cookies = [("set-cookie", f"name{hop}-{number}=value") for number in range(20_000)]
+        assert chain.follow(302, httpx.Headers([("location", f"/{hop}"), *cookies]), allow_private=False)
+        chain.request()
+
+
 LINKS: list[dict[str, object]] = [{"url": f"https://a.example/{n}/page"} for n in range(20_000)]
 
 
@@ -157,13 +174,76 @@ LINKS: list[dict[str, object]] = [{"url": f"https://a.example/{n}/page"} for n i
         pytest.param(check({"anyOf": [{"const": n} for n in range(2000)]}, 5000), id="errors of an answer"),
         pytest.param(check({"allOf": [{"not": {"const": n}} for n in range(1500)]}, 200_000), id="large answer"),
         pytest.param(lambda: _by_relevance(LINKS, " ".join(f"w{n}" for n in range(20_000))), id="map"),
+        pytest.param(lambda: path_patterns._BEYOND_ASCII.sub("", "[" * 200_000), id="pattern"),
+        pytest.param(lambda: [Formulas()._take(sign * 200_000) for sign in "$%"], id="formula"),
+        pytest.param(take_cookies, id="cookies"),
     ],
 )
 def test_work_in_the_service_process_is_bounded(work: Callable[[], object]) -> None:
     began = time.thread_time()
     work()
-    # Each took more than 40 s without its bound.
+    # Each took more than 10 s without its bound.
     assert time.thread_time() - began < 4
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        pytest.param(lambda: SharedSlots(1).hold, id="converters"),
+        pytest.param(
+            lambda: (
+                OpenAIEndpoint(
+                    ServiceConfig(llm_base_url="http://a.test/v1", llm_model="m", llm_concurrency=1)
+                )._turns.hold
+            ),
+            id="language model",
+        ),
+        pytest.param(lambda: partial(ContextPool(max_pages=1, allow_private=True).slot, "a.test"), id="browser"),
+    ],
+)
+def test_a_team_with_all_its_slots_delays_no_other(hold: Callable[[], Callable[[], Any]]) -> None:
+    async def main() -> list[str]:
+        slot, held, over = hold(), list[str](), asyncio.Event()
+
+        async def work(team: str) -> None:
+            TEAM.set(team)
+            async with slot():
+                held.append(team)
+                await over.wait()
+
+        async with asyncio.TaskGroup() as tasks:
+            for team in ("red", "red", "red", "blue"):
+                tasks.create_task(work(team))
+            await asyncio.sleep(0.1)
+            before = [*held]
+            over.set()
+        assert len(held) == 4
+        return before
+
+    assert asyncio.run(main()) == ["red", "blue"]
+
+
+def test_names_that_do_not_resolve_delay_no_other_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up, over = socket.getaddrinfo, threading.Event()
+
+    def slow(host: str, *args: Any, **options: Any) -> Any:
+        if host.endswith(".slow.test"):
+            over.wait(120)
+        return look_up("127.0.0.1", *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+
+    async def main() -> list[str]:
+        waiting = [asyncio.create_task(resolve(f"{n}.slow.test", 80, allow_private=True)) for n in range(100)]
+        try:
+            async with asyncio.timeout(60):
+                await asyncio.to_thread(int)
+                return await resolve("fast.test", 80, allow_private=True)
+        finally:
+            over.set()
+            await asyncio.gather(*waiting)
+
+    assert asyncio.run(main()) == ["127.0.0.1"]
 
 
 @pytest.mark.system

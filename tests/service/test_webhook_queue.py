@@ -32,11 +32,11 @@ def new_database() -> sqlite3.Connection:
 
 
 def queue(
-    db: sqlite3.Connection, job: int, event: str, at: float, place: int = 0, url: str = "https://a.test/"
+    db: sqlite3.Connection, job: int, event: str, at: float, place: int = 0, url: str = A, team: str = "red"
 ) -> None:
     row: Any = {
         "id": str(UUID(int=job)),
-        "team": "red",
+        "team": team,
         "kind": "crawl",
         "error": None,
         "webhook": f'{{"url":"{url}","events":{EVENTS},"headers":{{"X-Token":"test-token"}}}}'.encode(),
@@ -111,6 +111,15 @@ def test_a_receiver_with_a_long_queue_does_not_block_others(db: sqlite3.Connecti
     flying = {row["seq"]: row for row in startable(db, 3.0, max_concurrent=4)}
     assert sorted(row["url"] for row in flying.values()) == ["https://a.test/"] * 4
     assert [row["url"] for row in startable(db, 3.0, flying, max_concurrent=5)] == ["https://b.test/"]
+
+
+def test_a_team_with_many_slow_receivers_does_not_block_others(db: sqlite3.Connection) -> None:
+    for number in range(100):
+        queue(db, number, "completed", 1.0, url=f"https://a.test/{number}")
+    queue(db, 100, "completed", 2.0, url="https://b.test/", team="blue")
+    flying = {row["seq"]: row for row in startable(db, 1.0)}
+    assert len(flying) == 56
+    assert [row["team"] for row in startable(db, 2.0, flying)] == ["blue"]
 
 
 @settings(max_examples=examples(80, 4))

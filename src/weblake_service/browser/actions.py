@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from weblake_service.browser.page_monitor import PageMonitor
 from weblake_service.browser.screenshots import pdf, screenshot
 from weblake_service.page.html_page import without_marks
@@ -29,6 +31,7 @@ _MAX_CHARS = 32 << 20
 #: Playwright's error texts for a selector, key or number that is invalid on any page.
 _INVALID_INPUT_ERRORS = ("parsing css selector", "not a valid selector", "Unknown key", "outside of [0.1 - 2]")
 _SCROLL_PAGE = "window.scrollBy({{top: {way} * window.innerHeight, behavior: 'instant'}})"
+_AS_JSON = "function() { return JSON.stringify(this) }"
 _SCROLL_ELEMENT = "(element, way) => element.scrollBy({top: way * element.clientHeight, behavior: 'instant'})"
 
 
@@ -139,8 +142,16 @@ class ActionRunner:
         # Evaluated through CDP: a page's Content-Security-Policy can forbid eval, but not the debugger.
         if self._protocol is None:
             self._protocol = await self._page.context.new_cdp_session(self._page)
-        command_params = {"expression": script, "awaitPromise": True, "returnByValue": True, "userGesture": True}
-        return dict(await self._protocol.send("Runtime.evaluate", command_params))
+        command_params = {"expression": script, "awaitPromise": True, "userGesture": True}
+        result = dict(await self._protocol.send("Runtime.evaluate", command_params))
+        value = result["result"]
+        if "objectId" in value and "exceptionDetails" not in result:
+            # As one string: the driver takes seconds for an object with many values.
+            call = {"objectId": value["objectId"], "functionDeclaration": _AS_JSON, "returnByValue": True}
+            result = dict(await self._protocol.send("Runtime.callFunctionOn", call))
+            text = str(result["result"].get("value", "null")).encode("utf-8", "replace")
+            result["result"] = {"type": value["type"], "value": msgspec.Raw(text)}
+        return result
 
     def _run_action(self, action: Mapping[str, Any]) -> Any:
         return self._page.locator(f"css={action['selector']}").first

@@ -9,23 +9,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from contextvars import ContextVar
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 import msgspec
 
+from weblake_service.fair_queue import SharedSlots
 from weblake_service.files.conversion_messages import HEADER, MAX_RESULT_BYTES, ConversionResult, ConversionTask, pack
 from weblake_service.page_failure import PageFailure
 
 #: Maximum address space of one process in bytes.
 MAX_MEMORY_BYTES = 2 << 30
-#: Maximum number of processes; no team can occupy the last one.
-MAX_PROCESSES = 1 + max(1, min(4, os.cpu_count() or 1))
-#: The team for which the current task works.
-TEAM: ContextVar[str] = ContextVar("TEAM", default="")
+#: Maximum number of processes of one team.
+MAX_PROCESSES = max(1, min(4, os.cpu_count() or 1))
 #: Seconds after which an idle process is ended.
 IDLE_S = 60.0
 #: A process whose peak memory reached this number of bytes is not reused, because it would keep the memory.
@@ -42,8 +38,8 @@ _PIPE_ERRORS = (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadErr
 class ConverterPool:
     """Converts a limited number of documents at a time; used on one event loop and closed with `aclose`.
 
-    `max_processes` is the number of processes, `memory` the maximum bytes of each, `idle` the seconds until an idle one
-    is ended.
+    `max_processes` is the number of processes of one team, and all teams together have one more; `memory` the maximum
+    bytes of each, `idle` the seconds until an idle one is ended.
     """
 
     def __init__(
@@ -51,8 +47,8 @@ class ConverterPool:
     ) -> None:
         self._memory = memory
         self._idle_s = idle
-        self._slots = _SharedSlots(max_processes)
-        self._uploads = _SharedSlots(max_processes + 1)
+        self._slots = SharedSlots(max_processes)
+        self._uploads = SharedSlots(max_processes + 1)
         self._idle: list[_ConverterProcess] = []
         self._busy: set[_ConverterProcess] = set()
 
@@ -112,19 +108,6 @@ class ConverterPool:
         if process in self._idle:
             self._idle.remove(process)
             process.end()
-
-
-class _SharedSlots:
-    """Slots of which one team can hold all but one, so that it does not delay the others."""
-
-    def __init__(self, slots: int) -> None:
-        self._all = asyncio.Semaphore(slots)
-        self._of_team: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(max(1, slots - 1)))
-
-    @asynccontextmanager
-    async def hold(self) -> AsyncIterator[None]:
-        async with self._of_team[TEAM.get()], self._all:
-            yield
 
 
 class _ConverterProcess:

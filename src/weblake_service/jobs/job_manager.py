@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from sqlite3 import Connection, Row
 
-from weblake_service.fair_queue import limit_of_one_site
+from weblake_service.fair_queue import largest_share
 from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.crawl import CrawlSource
 from weblake_service.jobs.job_run import JobRun, JobServices, is_shutdown
@@ -79,7 +79,7 @@ class JobManager:
         announce = self._announce if row["webhook"] is not None else _no_webhook
         if row["kind"] in model_job_records.KINDS:
             return ModelRun(self._tools, row, announce)
-        at_once = limit_of_one_site(self._tools.config.plan(row["team"]).concurrency)
+        at_once = largest_share(self._tools.config.plan(row["team"]).concurrency)
         in_order = self._tools.config.seed is not None
         return JobRun(self._tools, row, self._new_source(row), announce, at_once=at_once, in_order=in_order)
 

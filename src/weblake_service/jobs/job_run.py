@@ -11,8 +11,8 @@ from sqlite3 import Connection, Row
 from weblake_service import ids
 from weblake_service.clock import Clock
 from weblake_service.config import ServiceConfig
+from weblake_service.fair_queue import TEAM
 from weblake_service.faults import ActiveFaults
-from weblake_service.files.converter_pool import TEAM
 from weblake_service.jobs import job_records
 from weblake_service.jobs.page_outcomes import Dropped, Outcome, Stored
 from weblake_service.jobs.page_queue import QueuedPage

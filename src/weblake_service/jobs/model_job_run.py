@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from sqlite3 import Row
 
+from weblake_service.fair_queue import TEAM
 from weblake_service.jobs import job_records, model_job_records
 from weblake_service.jobs.agent import run_agent
 from weblake_service.jobs.extract import extract_data
@@ -32,6 +33,7 @@ class ModelRun:
 
     async def run(self) -> None:
         """Run until the job has ended; database errors are raised."""
+        TEAM.set(self._row["team"])
         job_id: str = self._row["id"]
         timeout = job_records.decode_object(self._row["plan"]).get("timeout")
         limit = timeout / 1000 if isinstance(timeout, int) else _TIMEOUT_S

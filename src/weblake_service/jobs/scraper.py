@@ -17,7 +17,6 @@ from weblake_service.browser.rendering_options import option_that_needs_browser
 from weblake_service.clock import Clock, iso
 from weblake_service.config import ServiceConfig
 from weblake_service.fair_queue import NO_JOB, QUEUE, FairQueue
-from weblake_service.files.converter_pool import TEAM
 from weblake_service.jobs import page_cache, page_history
 from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.jobs.page_history import TrackingResult
@@ -136,7 +135,6 @@ class Scraper:
         Also the readers of sitemaps hold one: without a limit, the sites of one team that do not respond would occupy
         the connections of all teams.
         """
-        TEAM.set(team)
         QUEUE.set(f"{team} {queue}" if queue != NO_JOB else NO_JOB)
         async with self._queue.acquire(team, urlsplit(url).netloc, queue) as waited:
             yield waited

@@ -6,6 +6,7 @@ removed from the queue; the outcomes of the last thousand are kept for diagnosis
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from sqlite3 import Connection, Row
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ import msgspec
 
 from weblake_service import ids
 from weblake_service.clock import iso
+from weblake_service.fair_queue import largest_share
 from weblake_service.responses import encode
 
 #: Seconds between failed attempts; after the last one the delivery is dropped.
@@ -96,6 +98,7 @@ def ready(
         max_concurrent: Maximum concurrent deliveries in total.
         look: Maximum number of entries of a receiver's queue that are examined.
     """
+    of_team = Counter(str(row["team"]) for row in in_flight.values())
     under_way: dict[str, list[Row]] = {}
     for row in in_flight.values():
         under_way.setdefault(row["url"], []).append(row)
@@ -112,7 +115,10 @@ def ready(
             " ORDER BY due, seq LIMIT ?",
             (url, at, look),
         )
-        chosen += _deliverable([row for row in waiting if row["seq"] not in in_flight], mine)[:room]
+        for row in _deliverable([row for row in waiting if row["seq"] not in in_flight], mine)[:room]:
+            if of_team[row["team"]] < largest_share(max_concurrent):
+                of_team[row["team"]] += 1
+                chosen.append(row)
     return chosen
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from weblake.credentials import ApiKey
 from weblake_service.config import ServiceConfig
+from weblake_service.fair_queue import SharedSlots
 from weblake_service.llm.settings import API_KEY, BASE_URL, MODEL, PAGE_CHARS, check, missing_settings
 from weblake_service.page_failure import PageFailure, not_configured
 from weblake_service.responses import encode
@@ -81,7 +82,7 @@ class OpenAIEndpoint:
         self._key = ApiKey(config.llm_api_key or "")
         self.page_chars = config.llm_page_chars
         self.clean_chars = config.llm_clean_chars
-        self._turns = asyncio.Semaphore(config.llm_concurrency)
+        self._turns = SharedSlots(config.llm_concurrency)
         self._hint = 0
         # Proxy settings of the environment apply as for pages: never for loopback.
         self._client = httpx.AsyncClient(
@@ -102,7 +103,7 @@ class OpenAIEndpoint:
         Raises:
             ModelFailure: There is no response. The message names the setting to check.
         """
-        async with self._turns:
+        async with self._turns.hold():
             if schema is None:
                 return await self._with_retries(messages, "", None)
             for place in range(self._hint, len(_RESPONSE_FORMATS)):

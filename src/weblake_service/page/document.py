@@ -17,7 +17,6 @@ from weblake_service.page.content_types import (
     ContentKind,
     kind_of,
     kind_of_upload,
-    text_of,
     unsupported,
 )
 from weblake_service.page.file_documents import FileDocument, as_base64, convert_file
@@ -128,18 +127,6 @@ async def page_of_upload(
     assert isinstance(metadata, dict)
     metadata["sourceFile"] = file.name
     return page
-
-
-def page_of_body(fetched: FetchedResponse, source_url: str, options: Mapping[str, object]) -> Page:
-    """Return HTML or text that was already fetched as a page; the part of `page_of_response` that needs no I/O."""
-    wanted = read_page_options(options)
-    kind, source = kind_of(fetched.content_type, fetched.body), PageOrigin(source_url, fetched.url)
-    if kind.value not in READERS:
-        return _unconverted_page(fetched, kind, source, wanted)
-    document, links = READERS[kind.value](fetched.content_type, fetched.body, source.base, wanted)
-    if "rawHtml" in wanted.formats:
-        document["rawHtml"] = text_of(fetched.content_type, fetched.body)
-    return _with_service_metadata(fetched, source, wanted, document, links, 1)
 
 
 @asynccontextmanager

@@ -26,7 +26,9 @@ _DELIMITED = re.compile(
 #: Text that is not a formula, or that markdown does not change: prices, and brackets escaped in a text about markdown.
 _NO_FORMULA = re.compile(r"\$(?:(?!\\[a-zA-Z]).)*|\\\[[\w\s,.-]*\\\]", re.DOTALL)
 _WRAPPED = re.compile(r"(?:\$\$?|\\[(\[]|\{\\(?:display|text)style\b)(.*?)(?:\$\$?|\\[)\]]|\})", re.DOTALL)
-_COMMENT = re.compile(r"(?<!\\)%[^\n]*\n")
+#: Maximum number of delimiters, each within the other, that are taken off a formula.
+_MAX_WRAPPED = 4
+_COMMENT = re.compile(r"(?<!\\)%[^\n]*(\n|\Z)")
 _PLACEHOLDER = re.compile("\uf8f1(\\d+)\uf8f2")
 #: MathML elements as TeX; other elements are their content.
 _MATHML = {
@@ -90,10 +92,12 @@ class Formulas:
 
     def _take(self, tex: str, *, display: bool = False) -> str:
         sign = "$$" if display or tex.startswith((r"\begin", r"\[", "$$")) else "$"
-        while (wrapped := _WRAPPED.fullmatch(tex.strip())) is not None:
-            tex = wrapped[1]
+        for _ in range(_MAX_WRAPPED):
+            wrapped = _WRAPPED.fullmatch(tex.strip())
+            tex = tex if wrapped is None else wrapped[1]
         number = str(len(self._found))
-        self._found[number] = f"{sign}{' '.join(_COMMENT.sub(' ', tex).split())}{sign}"
+        tex = _COMMENT.sub(lambda comment: " " if comment[1] else comment[0], tex)
+        self._found[number] = f"{sign}{' '.join(tex.split())}{sign}"
         return f"\uf8f1{number}\uf8f2"
 
 

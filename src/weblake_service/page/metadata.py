@@ -11,8 +11,6 @@ from selectolax.lexbor import LexborHTMLParser
 from weblake_service.page.ancestors import is_within
 from weblake_service.page.links import absolute
 
-Value = str | list[str]
-
 _RESERVED_LIST = (
     "sourceURL url statusCode contentType error scrapeId proxyUsed cacheState cachedAt creditsUsed concurrencyLimited "
     "concurrencyQueueDurationMs numPages totalPages timezone rendered scriptFilled"

@@ -18,7 +18,6 @@ from weblake.api import options
 from weblake_service.components import RouteGroup, requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
-from weblake_service.files.converter_pool import TEAM
 from weblake_service.files.file_types import EXTENSIONS, list_types, type_of_name
 from weblake_service.files.upload import UploadForm, read_form
 from weblake_service.jobs.page_cache import is_private
@@ -79,7 +78,6 @@ class ParseRoutes(RouteGroup):
             access, "parse", form.name, await parts.ids.draw(parts.store), is_private(request_options), ticket
         )
         timeout = request_options.get("timeout")
-        TEAM.set(access.team)
         timeout_s = (timeout if isinstance(timeout, int) and timeout > 0 else _DEFAULT_TIMEOUT_MS) / 1000
         until = time.monotonic() + timeout_s
         try:

@@ -11,6 +11,8 @@ import asyncio
 import ipaddress
 import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import httpx
 
@@ -34,6 +36,9 @@ _SPECIAL_NETWORKS = [
         "5f00::/16",
     )
 ]
+#: Look-ups have threads of their own: a name whose servers do not answer occupies one for half a minute, also when the
+#: page's time is over.
+_LOOK_UPS = ThreadPoolExecutor(1000, thread_name_prefix="weblake-look-up")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _SCHEME = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*:")
 _MAX_URL_CHARS = 16_384
@@ -118,7 +123,8 @@ async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[
     is private, 500 with the code for DNS failures if there is none.
     """
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(_LOOK_UPS, look_up)
     except (OSError, UnicodeError) as error:
         message = f"The name {host} could not be resolved ({_reason(error)}). Check the spelling of the URL."
         raise PageFailure("SCRAPE_DNS_RESOLUTION_ERROR", message, reached=False) from error

@@ -37,7 +37,7 @@ class ConnectionPools:
             self._pools[key] = httpcore.AsyncConnectionPool(
                 ssl_context=httpx.create_ssl_context(verify=verify),
                 proxy=_proxy(proxy) if proxy else None,
-                max_connections=100,
+                max_connections=None,  # the pages of a team are limited; a limit here would be one for all teams
                 max_keepalive_connections=20,
                 keepalive_expiry=5.0,
                 network_backend=None if proxy else PinnedBackend(self._allow_private),

@@ -37,7 +37,7 @@ _HINTS = (
 
 
 #: A class of characters, or characters that a URL has in escaped form.
-_BEYOND_ASCII = re.compile(r"\[[^\]]*\]|[^\0-\x7f]+")
+_BEYOND_ASCII = re.compile(r"\[[^\[\]]*\]|[^\0-\x7f]+")
 
 
 class PathPatterns:

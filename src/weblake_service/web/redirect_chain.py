@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from urllib.parse import unquote
 
 import httpcore
@@ -12,7 +13,8 @@ import httpx
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
 
-MAX_REDIRECTS = 10
+#: Maximum redirects, and maximum cookies that are taken from one response.
+MAX_REDIRECTS, _MAX_COOKIES = 10, 200
 _REDIRECT_STATUSES = frozenset([301, 302, 303, 307, 308])
 #: Headers that the connection sets; also Accept-Encoding, because only one encoding is supported.
 _CONNECTION_HEADER_LIST = (
@@ -98,7 +100,8 @@ class RedirectChain:
 
     def follow(self, status: int, headers: httpx.Headers, allow_private: bool) -> bool:
         """Move to the redirect target; return False if the response is not a redirect."""
-        response = httpx.Response(status, headers=headers, request=self._cookie_request())
+        given = islice((item for item in headers.multi_items() if item[0] == "set-cookie"), _MAX_COOKIES)
+        response = httpx.Response(status, headers=list(given), request=self._cookie_request())
         self._cookies.extract_cookies(response)
         location = headers.get("location", "")
         if status not in _REDIRECT_STATUSES or not location:

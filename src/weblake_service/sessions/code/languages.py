@@ -13,7 +13,6 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-LANGUAGES = ("node", "python", "bash")
 #: The names of the `agent-browser` command.
 COMMANDS = ("agent-browser", "browser")
 #: Maximum heap size of node in megabytes.

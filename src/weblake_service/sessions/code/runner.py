@@ -67,7 +67,7 @@ async def run_code(
 
     Args:
         code: The code.
-        language: One of `languages.LANGUAGES`.
+        language: `node`, `python` or `bash`.
         cdp_url: The CDP endpoint of the browser: `ws://…`.
         folder: The code's working directory, home and place for temporary files; it must exist.
         timeout_s: Seconds after which it is killed.

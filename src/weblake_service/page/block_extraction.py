@@ -254,5 +254,11 @@ def _finish_block(block: Block) -> None:
         block.prose += plain
     if block.own and block.tag in HEADINGS:
         block.headings += 1
-    if block.parent is not None:
-        block.parent.add(block, 1)
+    above = block.parent
+    if above is not None:
+        above.text += block.text
+        above.link += block.link
+        above.prose += block.prose
+        above.links += block.links
+        above.headings += block.headings
+        above.fields += block.fields

@@ -16,25 +16,17 @@ HEADINGS = frozenset(["h1", "h2", "h3", "h4", "h5", "h6"])
 class Block:
     """One block and its content, in characters and counts; dropped descendants are subtracted."""
 
-    __slots__ = (
-        "children",
-        "dropped",
-        "fields",
-        "headings",
-        "is_body",
-        "is_core",
-        "is_main",
-        "link",
-        "links",
-        "node",
-        "own",
-        "own_link",
-        "parent",
-        "prose",
-        "roles",
-        "tag",
-        "text",
-    )
+    #: Whether this block is the main landmark.
+    is_main = False
+    #: Whether this block is an article, or is named as the body of one.
+    is_body = False
+    dropped = False
+    children: Sequence[Block] = ()
+    #: Characters of all text, of text in links, and of text in sentences.
+    text = link = prose = 0
+    #: Characters of text that is in no inner block, and of the part of it in links.
+    own = own_link = 0
+    links = headings = fields = 0
 
     def __init__(self, node: LexborNode, tag: str, parent: Block | None, roles: int, *, is_core: bool) -> None:
         self.node = node
@@ -43,37 +35,23 @@ class Block:
         self.roles = roles
         #: Whether this block is or contains the main landmark or the heading of the page.
         self.is_core = is_core
-        self.is_main = False
-        #: Whether this block is an article, or is named as the body of one.
-        self.is_body = False
-        self.children: Sequence[Block] = ()
-        self.dropped = False
-        #: Characters of all text, of text in links, and of text in sentences.
-        self.text = self.link = self.prose = 0
-        #: Characters of text that is in no inner block, and of the part of it in links.
-        self.own = self.own_link = 0
-        self.links = self.headings = self.fields = 0
 
     @property
     def plain(self) -> int:
         """Return the number of characters outside of links."""
         return self.text - self.link
 
-    def add(self, other: Block, sign: int) -> None:
-        """Add the counts of another block to this one, or subtract them with a negative `sign`."""
-        self.text += sign * other.text
-        self.link += sign * other.link
-        self.prose += sign * other.prose
-        self.links += sign * other.links
-        self.headings += sign * other.headings
-        self.fields += sign * other.fields
-
     def drop(self) -> None:
         """Drop the block from the page."""
         self.dropped = True
         above = self.parent
         while above is not None:
-            above.add(self, -1)
+            above.text -= self.text
+            above.link -= self.link
+            above.prose -= self.prose
+            above.links -= self.links
+            above.headings -= self.headings
+            above.fields -= self.fields
             above = above.parent
 
     def is_gone(self) -> bool:

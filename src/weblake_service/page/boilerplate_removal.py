@@ -79,9 +79,12 @@ def _drop_named(outline: PageBlocks) -> None:
     while todo:
         block, whole = todo.pop()
         for child in block.children:
-            is_named = child.roles & ElementRole.CHROME and not child.is_core
-            small = child.plain <= max(_MAX_NAMED_CHARS, _MAX_NAMED_SHARE * whole)
-            if is_named and small and not (child.prose >= _MIN_PROSE and _column(child) is not None):
+            if (
+                child.roles & ElementRole.CHROME
+                and not child.is_core
+                and child.plain <= max(_MAX_NAMED_CHARS, _MAX_NAMED_SHARE * whole)
+                and not (child.prose >= _MIN_PROSE and _column(child) is not None)
+            ):
                 named.append(child)
             else:
                 todo.append((child, child.plain if child.is_main else whole))

@@ -66,8 +66,19 @@ _RELATED_PAIRS = _pairs(
     "stories, frequently bought, bought together, customers also, read more, blog feed, latest posts, recent "
     "posts"
 )
-_COMMENTS = frozenset(["comment", "comments", "disqus", "respond", "commentform", "commentlist"])
-_REVIEWS = frozenset(["review", "reviews"])
+_WORDS = {
+    **dict.fromkeys(_CHROME, ElementRole.CHROME),
+    **dict.fromkeys(_ASIDE, ElementRole.ASIDE),
+    **dict.fromkeys(_RELATED, ElementRole.RELATED),
+    **dict.fromkeys(words("comment comments disqus respond commentform commentlist"), ElementRole.COMMENTS),
+    **dict.fromkeys(words("review reviews"), ElementRole.REVIEWS),
+    "addtocart": ElementRole.CART,
+}
+_PAIRS = {
+    **dict.fromkeys(_CHROME_PAIRS, ElementRole.CHROME),
+    **dict.fromkeys(_RELATED_PAIRS, ElementRole.RELATED),
+    **dict.fromkeys(_pairs("to cart, add cart"), ElementRole.CART),
+}
 #: After them, a name describes something else than its element: `has-sidebar`, `is-style-sidebar`, `category-cookies`.
 _OTHER_ELEMENT_PREFIXES = words("has with no without is not js open show hide hidden toggle category tag type")
 _CONTENT = words("content body text title description post entry")
@@ -120,31 +131,11 @@ def _roles_from_whole_name(name: str) -> int:
     for place, word in enumerate(parts):
         if word in _OTHER_ELEMENT_PREFIXES:
             break
-        flags |= _roles_from_word(word, first=place == 0)
-        if before:
-            flags |= _roles_from_pair(f"{before} {word}", last=parts[-1])
+        flags |= _WORDS.get(word, 0)
+        # Page builders use `widget` within many names; only a name that begins with it means a sidebar widget.
+        if place == 0 and word == "widget":
+            flags |= ElementRole.ASIDE
+        flag = _PAIRS.get(f"{before} {word}", 0)
+        flags |= flag if flag != ElementRole.CHROME or parts[-1] not in _CONTENT else 0
         before = word
     return flags
-
-
-def _roles_from_word(word: str, *, first: bool) -> int:
-    if word in _CHROME:
-        return ElementRole.CHROME
-    # Page builders use `widget` within many names; only a name that begins with it means a sidebar widget.
-    if word in _ASIDE or (first and word == "widget"):
-        return ElementRole.ASIDE
-    if word in _RELATED:
-        return ElementRole.RELATED
-    if word in _COMMENTS:
-        return ElementRole.COMMENTS
-    if word in _REVIEWS:
-        return ElementRole.REVIEWS
-    return ElementRole.CART if word == "addtocart" else 0
-
-
-def _roles_from_pair(pair: str, *, last: str) -> int:
-    if pair in _CHROME_PAIRS and last not in _CONTENT:
-        return ElementRole.CHROME
-    if pair in _RELATED_PAIRS:
-        return ElementRole.RELATED
-    return ElementRole.CART if pair in {"to cart", "add cart"} else 0

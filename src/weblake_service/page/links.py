@@ -24,7 +24,8 @@ _URL_ATTRIBUTES = (
 _LAZY_ATTRIBUTES = ("data-src", "data-lazy-src", "data-original", "data-lazy", "data-echo", "data-cfsrc", "data-ezsrc")
 #: Sources that only hold the place of an image.
 _PLACEHOLDER = re.compile(
-    r"(?:data:|about:).*|\s*|[^?#]*(?:spacer|placeholder|blank|transparent|pixel|lazy|loading|loader|1x1|dummy)[^/?#]*",
+    r"(?:data:|about:).*|\s*|"
+    r"(?>[^?#]*/|)[^/?#]*?(?:spacer|placeholder|blank|transparent|pixel|lazy|loading|loader|1x1|dummy)[^/?#]*",
     re.IGNORECASE | re.DOTALL,
 )
 _BREAKS = re.compile(r"[\t\n\r]")
@@ -37,7 +38,7 @@ _SLASHES = re.compile(r"^/{2,}")
 _PATH_SAFE = "%/:@!$&'()*+,;=[]|~"
 #: References that are parsed without `urllib`, with the same result: normalised absolute paths, and plain hosts.
 _SEGMENT = r"[\w%~+=&,:@!$'()*-][\w%~+=&,:@!$'()*.-]*"
-_ABSOLUTE_PATH = re.compile(rf"/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[\w%~+=&,:@!$'()*./-]+)?", re.ASCII)
+_ABSOLUTE_PATH = re.compile(rf"/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[\w%~+=&,:@!$'()*./-]+)?(?:#[\w.-]+)?", re.ASCII)
 _ORIGIN = re.compile(r"https?://[a-zA-Z0-9.-]+(?::\d+)?(?=[/?#]|$)")
 _SIMPLE_URL = re.compile(r"https?://[a-zA-Z0-9.-]+(?:[/?#]|$)")
 #: The content of a refresh: its delay, and its URL with or without "url=" and quotes.

@@ -152,8 +152,8 @@ def _drop_repeated_alt_text(found: PageBlocks) -> None:
         words = WORD.findall((image.attributes.get("alt") or "").lower())
         first = bisect.bisect_left(begins, begins[place] - NEAR_CHARS) - 1
         last = bisect.bisect_right(begins, begins[place] + NEAR_CHARS)
-        near = [words_of(at) for at in range(max(0, first), min(last, len(found.texts)))]
-        if words and sum(any(word in text for text in near) for word in words) * 2 >= len(words):
+        near = frozenset[str]().union(*map(words_of, range(max(0, first), min(last, len(found.texts)))))
+        if words and sum(word in near for word in words) * 2 >= len(words):
             image.attrs["alt"] = ""
 
 

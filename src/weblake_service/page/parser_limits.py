@@ -19,14 +19,15 @@ MAX_DEPTH = 200
 MAX_FORMATTING = 50
 #: Maximum number of elements that open formatting may add to the tree.
 MAX_REOPENED = 400_000
-#: So many tags are parsed in a tenth of a second even if each is nested in the one before.
+#: So many tags, and as many end tags, are parsed in a tenth of a second even if each is nested in the one before.
 _HARMLESS_TAGS = 10_000
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]*)([^<>]*)>?|<!--")
 _FORMATTING = frozenset(["b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u"])
-# The names are tested only if a tag begins with one of their first letters, which most tags do not.
-_FORMATTING_TAGS = re.compile(
-    r"<(?=[bcefistu])(?:b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
+# The names are tested only if a tag begins with one of their first letters, which most tags do not. Formatting that
+# ends after its text is not open in what follows.
+_OPEN_FORMATTING = re.compile(
+    r"<(?=[bcefistu])(b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])(?![^<>]*>[^<>]*</\1>)", re.IGNORECASE
 )
 #: Void elements, and elements with an optional end tag: leaving them open is normal and adds no depth.
 _FLAT_TAG_LIST = (
@@ -47,8 +48,10 @@ def limit_nesting(html: str, *, always_scan: bool = False) -> str:
     A page with few tags is returned without a scan, because no arrangement of them is harmful; `always_scan` forces the
     scan, for a page that turned out to be too deep for the converter.
     """
-    tags = html.count("<")
-    if not always_scan and tags < _HARMLESS_TAGS and tags * len(_FORMATTING_TAGS.findall(html)) < MAX_REOPENED:
+    ends = html.count("</")
+    tags = html.count("<") - ends
+    harmless = max(tags, ends) < _HARMLESS_TAGS and tags * len(_OPEN_FORMATTING.findall(html)) < MAX_REOPENED
+    if harmless and not always_scan:
         return html
     depth, formatting, rebuilt = _measure_nesting(html)
     if depth > MAX_DEPTH:

@@ -163,21 +163,22 @@ def _add_noscript(found: _PageParts, node: LexborNode) -> None:
 
 
 def _add_element(found: _PageParts, node: LexborNode, tag: str) -> None:
+    attributes = node.attributes
     if tag == "a":
         found.links += 1
     elif tag == "img":
         found.pictures += 1
-        found.text += len((node.attributes.get("alt") or "").strip())
+        found.text += len((attributes.get("alt") or "").strip())
     elif tag == "td":
         found.cells += 1
     elif tag in ("input", "select", "textarea"):
         found.has_fields |= node.css_matches(_FIELDS)
     elif tag in _EMBEDDED:
         found.is_embedding = True
-    elif any(name in node.attributes for name in _BINDINGS) and not node.text(strip=True):
+    elif any(name in attributes for name in _BINDINGS) and not node.text(strip=True):
         found.is_loading = True
     elif tag in _CONTAINERS or "-" in tag:
-        name = node.attributes.get("id") or ""
+        name = attributes.get("id") or ""
         if (name or "-" in tag or tag == "main") and not _AUXILIARY_NAME.search(f"{tag} {name}"):
             found.named.append(node)
 
@@ -220,7 +221,7 @@ def _is_marginal(found: _PageParts, node: LexborNode, tag: str, *, inside: bool)
     if HIDDEN_MARK in attributes:
         return True
     roles = roles_from_tag(tag, inside=inside) | roles_from_aria((attributes.get("role") or "").lower(), inside=inside)
-    roles |= roles_from_names(f"{attributes.get('class') or ''} {attributes.get('id') or ''}")
+    roles |= roles_from_names(attributes.get("class") or "") | roles_from_names(attributes.get("id") or "")
     style = (attributes.get("style") or "").replace(" ", "").lower()
     hidden = "hidden" in attributes or "display:none" in style
     if not (roles & ElementRole.CHROME or hidden):

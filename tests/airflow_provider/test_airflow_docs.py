@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from airflow_home import clean_environment
+from airflow_home import clean_environment, template_database
 from lab_resources import free_port
 from page_blocks import codes, follow
 
@@ -35,7 +36,9 @@ def test_the_python_blocks_are_dags_that_parse(tmp_path: Path, airflow_db: None)
 
 @pytest.mark.timeout(600)
 def test_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
-    """In an empty folder, with other ports, because those of the page may be in use."""
+    """In an empty folder but for a migrated database, and with other ports, because those of the page may be in use."""
+    (tmp_path / "airflow").mkdir()
+    shutil.copyfile(template_database(), tmp_path / "airflow" / "airflow.db")
     page = TUTORIAL.read_text()
     ports = {port: str(free_port()) for port in ("8900", "8765", "8080")}
     for port, free in ports.items():

@@ -61,6 +61,7 @@ def test_roots_without_a_connection_are_unchanged(tmp_path: Path) -> None:
     assert orchestration.open_dataset(root_path(local)).storage.url == f"{tmp_path}/lake"
 
 
+@pytest.mark.system
 def test_a_connection_in_the_url_selects_its_file_system(connected: str, s3_endpoint: str) -> None:
     from airflow.sdk import ObjectStoragePath
 
@@ -123,6 +124,7 @@ def test_a_small_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch
     assert write_small("b.txt", b"here") == str(tmp_path / "b.txt")
 
 
+@pytest.mark.system
 def test_small_files_on_object_storage_and_in_memory(connected: str, s3_endpoint: str) -> None:
     from airflow.sdk import ObjectStoragePath
 

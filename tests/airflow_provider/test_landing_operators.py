@@ -144,6 +144,7 @@ def test_an_option_may_be_the_text_of_its_value(
     assert returned(run, "land")["stored"] == 2
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["operator", "sensor"])
 def test_a_test_of_a_dag_with_a_connection_of_the_database_waits_in_its_process(
     run_dag: Run,

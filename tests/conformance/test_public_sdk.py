@@ -19,6 +19,8 @@ from polling import until
 
 from weblake.testing.webhooks import WeblakeWebhooks
 
+pytestmark = pytest.mark.system
+
 #: Seconds between the polls of the SDK.
 POLL_S = 0.05
 FAST = {"poll_interval": POLL_S, "timeout": 60}
@@ -77,7 +79,6 @@ def test_missing_jobs_and_missing_features_raise_the_errors_of_the_sdk(client: F
         Firecrawl(api_key="no-such-key", api_url=client._v2_client.config.api_url).scrape(url)
 
 
-@pytest.mark.system
 def test_a_page_is_scraped_in_a_browser(client: Firecrawl, site: GatedSite) -> None:
     (url,) = site.pages(1, first=88)
     actions = [{"type": "wait", "milliseconds": 10}, {"type": "scrape"}, {"type": "executeJavascript", "script": "1+1"}]
@@ -170,7 +171,6 @@ def test_map_and_search_return_urls(client: Firecrawl, site: GatedSite) -> None:
     assert not client.search(word).web
 
 
-@pytest.mark.system
 def test_files_are_parsed(client: Firecrawl, tmp_path: Path) -> None:
     page = client.parse(
         "<h1>Hëading</h1><p>text</p>".encode(), filename="a.html", options=ParseOptions(formats=["markdown", "html"])

@@ -11,6 +11,8 @@ from firecrawl import Firecrawl
 from firecrawl.v2.types import ScrapeOptions
 from pydantic import BaseModel
 
+pytestmark = pytest.mark.system
+
 #: Seconds between the polls of the SDK.
 POLL_S = 0.05
 

@@ -70,7 +70,9 @@ def docs_of(lake: Lake, told: list[dict[str, object]], **how: Any) -> dg.AssetsD
     return docs
 
 
-def reader(annotation: object, seen: list[Any], source: str = "docs", **how: Any) -> dg.AssetsDefinition:
+def reader(
+    annotation: object, seen: list[Any], source: str = "docs", name: str = "below", **how: Any
+) -> dg.AssetsDefinition:
     """An asset downstream that keeps what its input was."""
     metadata = how.pop("metadata", None)
     mapping = how.pop("partition_mapping", None)
@@ -83,7 +85,7 @@ def reader(annotation: object, seen: list[Any], source: str = "docs", **how: Any
     else:
         below.__annotations__["docs"] = annotation
     ins = {"docs": dg.AssetIn(key=source, metadata=metadata, partition_mapping=mapping)}
-    return dg.asset(name="below", ins=ins, **how)(below)
+    return dg.asset(name=name, ins=ins, **how)(below)
 
 
 def run(instance: dg.DagsterInstance, root: str, *assets: Any, options: Any = None, **how: Any) -> Any:

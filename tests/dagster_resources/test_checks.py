@@ -119,38 +119,35 @@ def strip(path: Path) -> None:
     pq.write_table(pq.read_table(path).drop_columns(["url"]), path)
 
 
-@pytest.mark.parametrize(
-    ("harm", "failing", "says"),
-    [
-        (Path.unlink, {"duplicate_urls", "schema_matches", "receipt_matches_files"}, "is gone"),
-        (truncate, {"duplicate_urls", "schema_matches", "receipt_matches_files"}, "cannot be read"),
-        (lengthen, {"duplicate_urls", "receipt_matches_files"}, "the receipt says"),
-        (widen, {"schema_matches", "receipt_matches_files"}, "2 differ (status_code, guessed)"),
-        (strip, {"schema_matches", "receipt_matches_files", "duplicate_urls"}, "has no column url"),
-    ],
-)
-def test_damage_to_the_file_is_detected(
-    weblake_service: WeblakeService,
-    site,
-    lab: Lab,
-    harm: Callable[[Path], None],
-    failing: set[str],
-    says: str,
-) -> None:
+#: What is done to a file, the checks that fail then, and what one of them says.
+DAMAGE: list[tuple[Callable[[Path], None], set[str], str]] = [
+    (Path.unlink, {"duplicate_urls", "schema_matches", "receipt_matches_files"}, "is gone"),
+    (truncate, {"duplicate_urls", "schema_matches", "receipt_matches_files"}, "cannot be read"),
+    (lengthen, {"duplicate_urls", "receipt_matches_files"}, "the receipt says"),
+    (widen, {"schema_matches", "receipt_matches_files"}, "2 differ (status_code, guessed)"),
+    (strip, {"schema_matches", "receipt_matches_files", "duplicate_urls"}, "has no column url"),
+]
+
+
+def test_damage_to_the_file_is_detected(weblake_service: WeblakeService, site, lab: Lab) -> None:
     landing = landed(weblake_service, lab.root, site.pages(3))
     docs = asset_of(lambda: landing)
     checks = build_document_checks(docs)
     assert all(passed(lab.run(docs, checks)).values())
-    harm(documents_of(landing))
-    found = lab.check(docs, checks)
-    assert {name for name, each in found.items() if not each.passed} == failing
-    if harm is widen:
-        differences = str(found["schema_matches"].metadata["differences"].value)
-        assert "| `status_code` | `int64` | `int32` |" in differences
-        assert "| `guessed` | `string` | `absent` |" in differences
-    assert any(says in (found[name].description or "") for name in failing)
-    assert all(found[name].severity == dg.AssetCheckSeverity.ERROR for name in failing)
-    assert all("Traceback" not in (each.description or "") for each in found.values())
+    file = documents_of(landing)
+    whole = file.read_bytes()
+    for harm, failing, says in DAMAGE:
+        file.write_bytes(whole)
+        harm(file)
+        found = lab.check(docs, checks)
+        assert {name for name, each in found.items() if not each.passed} == failing, harm
+        if harm is widen:
+            differences = str(found["schema_matches"].metadata["differences"].value)
+            assert "| `status_code` | `int64` | `int32` |" in differences
+            assert "| `guessed` | `string` | `absent` |" in differences
+        assert any(says in (found[name].description or "") for name in failing), harm
+        assert all(found[name].severity == dg.AssetCheckSeverity.ERROR for name in failing), harm
+        assert all("Traceback" not in (each.description or "") for each in found.values()), harm
 
 
 def test_nothing_has_landed(lab: Lab) -> None:

@@ -35,22 +35,23 @@ FORMS: list[tuple[object, Callable[[Any], pa.Table]]] = [
 ]
 
 
-@pytest.mark.parametrize(("annotation", "table"), FORMS, ids=lambda each: getattr(each, "__qualname__", str(each)))
-def test_an_input_has_the_type_of_its_annotation(
-    instance: dg.DagsterInstance, lake: Lake, annotation: object, table: Callable[[Any], pa.Table]
-) -> None:
-    seen: list[Any] = []
+def test_an_input_has_the_type_of_its_annotation(instance: dg.DagsterInstance, lake: Lake) -> None:
+    seen: list[list[Any]] = [[] for _ in FORMS]
     told: list[dict[str, object]] = []
     columns = ["url", "markdown", "status_code", "load_date"]
-    below = reader(annotation, seen, metadata={"columns": columns})
+    below = [
+        reader(annotation, seen[n], name=f"below_{n}", metadata={"columns": columns})
+        for n, (annotation, _) in enumerate(FORMS)
+    ]
     lake.land("other")
-    assert run(instance, lake.root, docs_of(lake, told), below).success
-    found = table(seen[0])
-    assert found.column_names == columns
-    assert found.to_pylist() == lake.rows(told[0], columns=columns).to_pylist()
-    assert found.num_rows == 2
-    expected: object = pa.Table if annotation in (None, Any) else annotation
-    assert isinstance(seen[0], expected)  # type: ignore[arg-type]
+    assert run(instance, lake.root, docs_of(lake, told), *below).success
+    for (annotation, table), (value,) in zip(FORMS, seen, strict=True):
+        found = table(value)
+        assert found.column_names == columns
+        assert found.to_pylist() == lake.rows(told[0], columns=columns).to_pylist()
+        assert found.num_rows == 2
+        expected: object = pa.Table if annotation in (None, Any) else annotation
+        assert isinstance(value, expected), annotation  # type: ignore[arg-type]
 
 
 def test_the_root_in_the_metadata_of_an_asset_is_used(instance: dg.DagsterInstance, lake: Lake, tmp_path: Path) -> None:

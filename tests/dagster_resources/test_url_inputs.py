@@ -31,7 +31,6 @@ YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 ONE_RUN = dg.BackfillPolicy.single_run()
 FORMS = {
     # A week has the key of its first day.
-    "one week": (WEEKS, None, ("2026-11-08", "2026-11-08"), {"2026-11-08": [8, 9, 10, 11, 12, 13, 14]}),
     "two weeks": (
         WEEKS,
         None,

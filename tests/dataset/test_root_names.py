@@ -53,6 +53,7 @@ def test_a_directory_that_was_moved(lab: LandingLab, tmp_path: Path) -> None:
     assert lab.service.counts()["batch_scrape_started"] == 1
 
 
+@pytest.mark.system
 def test_a_bucket(lab: LandingLab, s3_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     landed(lab, [s3_root, f"{s3_root}/", UPath(s3_root)])
     (tmp_path / "elsewhere").mkdir()

@@ -29,6 +29,8 @@ from weblake.demo.steps import ASSETS_PART, ASSETS_SITE, DAG_PART, DATABASE, DEF
 from weblake.demo.summary import next_commands
 from weblake.errors import InvalidOption, StorageRefused
 
+pytestmark = pytest.mark.system
+
 #: Seconds that a demo may take on a machine that does other work: ten times what it needs.
 PATIENCE_S = 240
 #: Hides the provider and the integration, as if they were not installed.
@@ -141,7 +143,7 @@ def whole(home: Path) -> Ran:
     return Ran("--to", "whole lake", "--json", cwd=home)
 
 
-@pytest.fixture(scope="module", params=["without", pytest.param("with", marks=pytest.mark.system)])
+@pytest.fixture(scope="module", params=["without", "with"])
 def guests(request: pytest.FixtureRequest) -> bool:
     """Whether the Airflow provider and the Dagster integration are installed."""
     return bool(request.param == "with")
@@ -259,7 +261,6 @@ def test_the_demo_lands_usage_and_activity(first: Ran, root: Path, guests: bool,
     assert set(jobs["id"]) == {load["job_id"] for load in told["loads"]}
 
 
-@pytest.mark.system
 def test_airflow_lands_its_part_of_the_site_beside_the_other_loads(whole: Ran, home: Path, expected: Expected) -> None:
     receipt = json.loads(whole.out)["loads"][2]
     assert re.search(r"airflow\s+the DAG site_crawl_by_day, run by Airflow 3\.\d+\.\d+: 10 documents", whole.err)
@@ -272,7 +273,6 @@ def test_airflow_lands_its_part_of_the_site_beside_the_other_loads(whole: Ran, h
     assert not (home / "mine").exists(), "the Airflow that somebody has set up is not touched"
 
 
-@pytest.mark.system
 def test_dagster_lands_the_example_assets_beside_the_other_loads(whole: Ran, home: Path, expected: Expected) -> None:
     stations, due, watched, warnings = json.loads(whole.out)["loads"][3:]
     said = rf"dagster\s+\d+ assets, made by Dagster 1\.\d+\.\d+: {expected.assets} documents, \d+ checks passed"
@@ -296,7 +296,6 @@ def test_dagster_lands_the_example_assets_beside_the_other_loads(whole: Ran, hom
     assert not (home / "not here").exists()
 
 
-@pytest.mark.system
 def test_output_has_colours_on_a_terminal_only(home: Path) -> None:
     (home / DEFAULT_ROOT).mkdir()
     (home / DEFAULT_ROOT / "mine.txt").write_text("not to be touched")
@@ -337,7 +336,6 @@ def test_the_suggested_commands_work(first: Ran, home: Path, root: Path) -> None
     assert {"200", "404", "500"} <= set(re.findall(r"\b\d{3}\b", output(commands["the files in DuckDB"])))
 
 
-@pytest.mark.system
 def test_s1_a_second_run_adds_its_loads_and_writes_no_key(
     whole: Ran, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -398,7 +396,6 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         run_demo(Path("s3://bucket/lake"))
 
 
-@pytest.mark.system
 def test_ctrl_c_ends_the_demo_with_one_line(demo: subprocess.Popen[str]) -> None:
     assert demo.stderr is not None
     for line in demo.stderr:

@@ -36,7 +36,8 @@ def as_an_integration_does(lab: TaskLab) -> None:
     orchestration.land(lab.client, lab.dataset, request, FAST_POLLS, started_load=started_load)
 
 
-@pytest.mark.parametrize("way", [pytest.param(at_once, marks=pytest.mark.system), as_an_integration_does])
+@pytest.mark.system
+@pytest.mark.parametrize("way", [at_once, as_an_integration_does])
 def test_a_landing_that_replaces_a_load_sends_few_requests(
     lab: TaskLab, s3_root: str, monkeypatch: pytest.MonkeyPatch, way: Callable[[TaskLab], None]
 ) -> None:

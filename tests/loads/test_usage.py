@@ -28,6 +28,11 @@ from weblake.storage import Storage, open_storage
 DAY, OTHER = "2026-11-20", "2026-11-18"
 
 
+@pytest.fixture
+def storage(any_root: str) -> Storage:
+    return open_storage(any_root)
+
+
 def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[LandedFile]:
     return usage.land_activity(entries, Dataset.at(storage))
 

@@ -37,6 +37,7 @@ def test_a_block_imports_what_it_names(readme: str, code: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("weblake_environment")
 def test_the_blocks_of_the_command_line_and_of_duckdb_run(weblake_site: WeblakeSite, tmp_path: Path) -> None:
     command = shlex.split(block_with("weblake crawl").replace("https://example.org/", weblake_site.url))

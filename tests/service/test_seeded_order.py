@@ -69,12 +69,14 @@ def calls(bench: Any) -> list[str]:
     ]
 
 
+@pytest.mark.system
 def test_two_services_with_one_seed_give_the_same_responses(make_bench: Any) -> None:
     one, two, other = (calls(make_bench(web=JitteryWeb(n), seed=seed)) for n, seed in ((1, 4), (2, 4), (3, 5)))
     assert one == two
     assert one[2] != other[2]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["crawl", "batch/scrape"])
 def test_a_restart_does_not_change_seeded_responses(make_bench: Any, tmp_path: Path, kind: str) -> None:
     replies = []

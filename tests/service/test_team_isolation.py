@@ -117,6 +117,7 @@ def teams(site: loopback.Site) -> Iterator[Teams]:
     teams.service.stop()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", ["selected", *(pytest.param(name, marks=pytest.mark.system) for name in [*PAGES][1:])])
 def test_a_costly_page_ends_at_its_timeout_and_delays_no_other_team(teams: Teams, name: str) -> None:
     body, options = PAGES[name]
@@ -129,6 +130,7 @@ def test_a_costly_page_ends_at_its_timeout_and_delays_no_other_team(teams: Teams
     assert all(repr(selector) in told["error"] for selector in selectors), told
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "name", ["patterns", *(pytest.param(name, marks=pytest.mark.system) for name in SITES if name != "patterns")]
 )

@@ -1,7 +1,7 @@
 """A landing is killed, or gets a disk error, before a change of its root: nothing or a whole load, paid once.
 
-At the points that matter most in the default tier, at a seeded part of all points and of their pairs under `system`, at
-all points under `nightly`.
+At the points that matter most and at a seeded part of all points and of their pairs under `system`, at all points under
+`nightly`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from failpoint_runs import Runs, every, failpoint_runs, important_points
 from tiers import part, swept
 
 from weblake_service.server import LocalService
+
+pytestmark = pytest.mark.system
 
 ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
 #: The seed of points and errnos.
@@ -92,7 +94,6 @@ def new_root(lab: Lab, runs: Runs, command: str, name: str) -> Path:
     return root
 
 
-@pytest.mark.system
 @pytest.mark.timeout(1800)
 @swept(8)
 @pytest.mark.parametrize("command", COMMANDS)
@@ -112,7 +113,6 @@ def test_p1_a_run_killed_before_any_change_is_whole_or_absent(lab: Lab, runs: Ru
     assert lab.starts() - started == (len(chosen) if command == "batch" else 0), "more than one job was started"
 
 
-@pytest.mark.system
 @pytest.mark.timeout(1800)
 @swept(5)
 def test_p1_a_batch_killed_again_during_recovery_lands_whole(lab: Lab, runs: Runs, one_in: int) -> None:
@@ -138,21 +138,14 @@ def test_p1_a_batch_killed_again_during_recovery_lands_whole(lab: Lab, runs: Run
     at="src/weblake/storage/rules.py",
     line="        raise refusal(error, doing, url, hidden) from error",
     becomes="        raise",
-    case="important",
+    case="part",
 )
-@pytest.mark.parametrize(
-    "one_in",
-    [
-        pytest.param(None, id="important"),
-        pytest.param(24, id="part", marks=pytest.mark.system),
-        pytest.param(1, id="all", marks=[pytest.mark.nightly, pytest.mark.timeout(3600)]),
-    ],
-)
-def test_p3_a_disk_error_before_any_change_is_reported(lab: Lab, runs: Runs, one_in: int | None) -> None:
+@swept(24)
+def test_p3_a_disk_error_before_any_change_is_reported(lab: Lab, runs: Runs, one_in: int) -> None:
     """Cause a disk error at each of these points, check the root, and repeat the run."""
     whole = runs(lab.root("whole"), lab.batch(lab.root("whole"))).points
     choice = random.Random(SEED)
-    started, chosen = lab.starts(), part(every(whole), one_in) if one_in else important_points(whole)
+    started, chosen = lab.starts(), part(every(whole), one_in)
     for at in chosen:
         number, root = choice.choice(ERRNOS), lab.root(f"trouble at {at}")
         where = f"{errno.errorcode[number]} at {whole[at - 1]} (WEBLAKE_DISK_SEED={SEED})"

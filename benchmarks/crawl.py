@@ -31,7 +31,10 @@ from pathlib import Path
 
 import httpx
 
-from weblake_service.page.document import page_of_body
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
+
+from converted_pages import convert as converted
+
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 
 HERE = Path(__file__).resolve()
@@ -205,7 +208,7 @@ def main() -> None:
                 got = asyncio.run(fetch_all(site, given.pages))
             with spending(convert):
                 for one in got:
-                    page_of_body(one, one.url, {})
+                    converted(one.body, one.content_type, url=one.url)
             spent, peak, size = crawl(site, given.pages, given.profile)
             whole.append(spent)
             memory = max(memory, peak)

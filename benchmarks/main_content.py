@@ -21,6 +21,7 @@ import importlib
 import json
 import re
 import subprocess
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +29,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from weblake_service.page.document import page_of_body
-from weblake_service.web.fetch import FetchedResponse
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
+
+from converted_pages import convert as converted
 
 WORD = re.compile(r"\w+")
 TARGET = re.compile(r"(?<=\])\((?:<[^>]*>|[^()\s]*(?:\([^()]*\)[^()\s]*)*)(?:\s+\"[^\"]*\")?\)|<https?://[^>]*>")
@@ -120,8 +122,7 @@ def whole_page(html: bytes, url: str) -> str:
 
 
 def convert(html: bytes, url: str, *, only_main_content: bool) -> str:
-    fetched = FetchedResponse(url, 200, {}, html, "text/html; charset=utf-8")
-    return str(page_of_body(fetched, url, {"only_main_content": only_main_content}).document["markdown"])
+    return str(converted(html, url=url, only_main_content=only_main_content).document["markdown"])
 
 
 def others(node_modules: Path | None) -> Iterator[tuple[str, Extractor, Callable[[], float]]]:

@@ -77,6 +77,7 @@ def test_only_the_partitions_that_are_read_must_have_their_files(lab: LandingLab
 def test_a_load_whose_file_is_gone_has_not_landed_already(lab: LandingLab) -> None:
     receipt = land(lab, "page")
     delete(lab, receipt)
-    with pytest.raises(errors.StorageRefused, match=f"documents.*{receipt.load_id}.*a table of the dataset.*new=True, which"):
+    advice = f"documents.*{receipt.load_id}.*a table of the dataset.*new=True, which"
+    with pytest.raises(errors.StorageRefused, match=advice):
         land(lab, "page")
     assert lab.service.counts()["batch_scrape_started"] == 1

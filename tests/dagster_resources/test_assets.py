@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -35,6 +36,28 @@ CATALOG: dict[str, Any] = {
     "metadata": {"cost center": "web"},
 }
 Make = Callable[..., Sequence[dg.AssetsDefinition]]
+SOURCES = """\
+import dagster as dg
+from dagster_weblake import *
+
+REQUEST = CrawlRequest(url="https://docs.example.com/")
+
+built = build_weblake_assets(  # built
+    "built", REQUEST
+)
+waiting = build_weblake_assets("waiting", REQUEST, wait="sensor")  # waiting
+
+@weblake_assets(  # decorated
+    wait="step",
+)
+def decorated(built):
+    return REQUEST
+
+def factory(name):
+    return build_table_asset(name, deps=[built])  # table
+
+made = dg.with_source_code_references([*built, *waiting, *decorated, *factory("table")])
+"""
 A, B = "https://a.example/", "https://b.example/"
 URL = "https://docs.example.com/"
 
@@ -62,9 +85,49 @@ def specs(assets: Sequence[dg.AssetsDefinition]) -> dict[str, dg.AssetSpec]:
     return {spec.key.to_user_string(): spec for each in assets for spec in each.specs}
 
 
+def test_references_to_source_code_are_of_the_users_code(tmp_path: Path) -> None:
+    file = tmp_path / "definitions.py"
+    file.write_text(SOURCES)
+    names: dict[str, Any] = {}
+    exec(compile(SOURCES, str(file), "exec"), names)
+    found = {}
+    for name, spec in specs(names["made"]).items():
+        (reference,) = spec.metadata["dagster/code_references"].code_references
+        assert reference.file_path == str(file)
+        found[name] = SOURCES.splitlines()[reference.line_number - 1].partition("# ")[2]
+    assert found == {**{name: name for name in ("built", "decorated", "table", "waiting")}, "waiting_job": "waiting"}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "more", "refused"),
+    [
+        (({"day": "{partition_key}"}, None), {}, "day; load_date"),
+        (({"day": "x", "site": "y"}, {"site": "y", "day": "x"}), {}, "day, site; site, day"),
+        ((None, {"source": "web"}), {"to": "s3://lake/web", "wait": "sensor"}, "in s3://lake/web with different"),
+        (({"day": "{partition_key}"}, {"day": "monday"}), {}, None),
+    ],
+)
+def test_path_keys_of_one_root_are_compared_when_definitions_load(
+    partitions: tuple[dict[str, str] | None, ...], more: dict[str, Any], refused: str | None
+) -> None:
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+    given = [CrawlRequest(url=URL, partition=partition) for partition in partitions]
+    made = [
+        build_weblake_assets(name, each, partitions_def=days, **more) for name, each in zip("ab", given, strict=True)
+    ]
+    assets = [asset for each in (*made, by_table("table")) for asset in each]
+    defs = dg.Definitions(assets=assets, resources={"weblake": WeblakeResource(root="s3://lake/other")})
+    if refused is None:
+        dg.Definitions.validate_loadable(defs)
+        return
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"assets 'a' and 'b' land in") as raised:
+        dg.Definitions.validate_loadable(defs)
+    assert refused in str(raised.value)
+
+
 @FAMILY
 def test_an_unknown_argument_is_refused(make: Make) -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'partition_def'"):
+    with pytest.raises(TypeError, match=r"no argument 'partition_def'\. Did you mean 'partitions_def'"):
         make(partition_def=dg.StaticPartitionsDefinition(["a"]))
 
 

@@ -14,9 +14,13 @@ waits.
 from __future__ import annotations
 
 import inspect
+import linecache
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
 from typing import Any, Unpack, cast
 
 import dagster as dg
@@ -124,7 +128,8 @@ def build_weblake_assets(
         parameters.append(_parameter("config", JobConfig))
     specs = build_weblake_specs(asset, request, wait=wait, to=to, partitions_def=partitions_def, **of_spec)
     terms = request if isinstance(request, LandingRequest) else None
-    return AssetBuilder(ask, parameters, ins, wait, to, terms, of_step, execute).make(specs)
+    path_keys = tuple(terms.partition or ("load_date",)) if terms else None
+    return AssetBuilder(ask, parameters, ins, wait, to, terms, of_step, caller(), execute, path_keys).make(specs)
 
 
 @orchestration.document
@@ -182,7 +187,9 @@ def weblake_assets(
         if not specs[-1].description:
             text = inspect.getdoc(asks) or f"Pages of the request that `{asks.__name__}` returns."
             specs = [*specs[:-1], specs[-1].replace_attributes(description=text)]
-        return AssetBuilder(ask, parameters, inputs, wait, to, terms, of_step).make(specs)
+        code = getattr(inspect.unwrap(asks), "__code__", None)
+        source = (code.co_filename, code.co_firstlineno) if code else caller()
+        return AssetBuilder(ask, parameters, inputs, wait, to, terms, of_step, source).make(specs)
 
     return decorate
 
@@ -223,7 +230,11 @@ class AssetBuilder:
     to: str | None
     terms: LandingRequest | None
     step: StepOptions
+    #: The file and line of the user's code that define the asset.
+    source: tuple[str, int]
     execute: StepBody | None = None
+    #: The path keys of its loads, if they are known before it runs.
+    path_keys: tuple[str, ...] | None = None
 
     def make(self, specs: list[dg.AssetSpec]) -> WeblakeAsset:
         """Return the asset of one spec, or the list of the assets of two."""
@@ -255,14 +266,17 @@ class AssetBuilder:
             assert isinstance(weblake, WeblakeResource)
             yield from body(context, weblake, self._request(context, given, lands=spec.key == data))
 
-        compute: Any = run
+        compute = _at_source(run, *self.source)
         compute.__signature__ = inspect.Signature(parameters)
         compute.__annotations__ = {
             each.name: each.annotation for each in parameters if each.annotation is not each.empty
         }
         decorate = dg.multi_asset(name=spec.key.to_python_identifier(), specs=[spec], ins=ins, **options)  # type: ignore[arg-type]
         asset = decorate(compute)
-        asset.__class__ = WeblakeAsset
+        asset.__class__, asset.op.__class__ = WeblakeAsset, _LandingOp
+        root = self.to.rstrip("/") if self.to else f"the root of the resource {name!r}"
+        if self.path_keys is not None:
+            cast("_LandingOp", asset.op).lands = data.to_user_string(), self.path_keys, root
         return cast("WeblakeAsset", asset)
 
     def _request(self, context: dg.AssetExecutionContext, given: Mapping[str, object], *, lands: bool) -> Request:
@@ -289,6 +303,58 @@ class AssetBuilder:
                 "returned: there, a job over its limit is not cancelled. Give @weblake_assets a request with the same "
                 "values as `terms`."
             )
+
+
+class _LandingOp(dg.OpDefinition):
+    """The op of an asset. When a job is built from all assets, it compares the path keys of those of one root.
+
+    This is when definitions load, and the first time that their assets are seen together.
+    """
+
+    #: The asset that the op lands, the path keys of its loads, and their root; empty if the keys are unknown.
+    lands: tuple[str, tuple[str, ...], str] = ("", (), "")
+
+    def get_resource_requirements(self, handle: Any, asset_layer: Any, *more: Any) -> Any:
+        """Return what the op requires.
+
+        Raises:
+            DagsterInvalidDefinitionError: Another asset of the job lands in the same root with other path keys.
+        """
+        for each in asset_layer.data if asset_layer else ():
+            both = self.lands, getattr(each.assets_def.node_def, "lands", self.lands)
+            (name, keys, root), (other, theirs, where) = sorted(both)
+            if where == root and theirs != keys:
+                raise dg.DagsterInvalidDefinitionError(
+                    f"The assets {name!r} and {other!r} land in {root} with different path keys: {', '.join(keys)}; "
+                    f"{', '.join(theirs)}. All assets of a root have the same keys, by default load_date: give the "
+                    "same keys as `partition` of their requests, or another root as `to`."
+                )
+        return super().get_resource_requirements(handle, asset_layer, *more)
+
+
+def caller() -> tuple[str, int]:
+    """Return the file and line of the user's code that is being executed: of the call of a builder."""
+    frame: FrameType | None = sys._getframe()
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] in ("dagster_weblake", "dagster"):
+        frame = frame.f_back
+    return ("", 1) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def _at_source(body: Callable[..., Iterator[Result]], file: str, line: int) -> Any:
+    """Return a function that runs the body and that, for `inspect` and in tracebacks, is at a line of the user's code.
+
+    `dg.with_source_code_references` links to that file and line. To find the line, `inspect` reads `__wrapped__`, and
+    before Python 3.13 it searches upwards for a line that begins a function. So the wrapped function has a source text
+    of its own in `linecache`, in which its only function begins at this line.
+    """
+    text = "\n" * (line - 1) + "def compute(context, **given): yield from body(context, **given)\n"
+    name = f"<{file}, line {line}>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    places = (file if Path(file).is_file() else __file__, name)
+    codes = [next(each for each in compile(text, at, "exec").co_consts if isinstance(each, CodeType)) for at in places]
+    compute, wrapped = (FunctionType(code, {"body": body}) for code in codes)
+    compute.__wrapped__ = wrapped  # type: ignore[attr-defined]
+    return compute
 
 
 def _is_input(parameter: inspect.Parameter) -> bool:

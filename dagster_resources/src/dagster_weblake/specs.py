@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
+from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 import dagster as dg
@@ -225,8 +226,11 @@ def _with_options(spec: dg.AssetSpec, options: SpecOptions) -> dg.AssetSpec:
 
     Raises:
         DagsterInvalidDefinitionError: The spec and the arguments both give the same attribute.
-        TypeError: A spec has no such attribute.
+        TypeError: There is no such argument.
     """
+    for name in options.keys() - SpecOptions.__annotations__.keys():
+        near = get_close_matches(name, [*AssetOptions.__annotations__, "partitions_def", "request", "wait"], n=1)
+        raise TypeError(f"There is no argument {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     merged = {name: given.pop(name) for name in ("tags", "kinds", "metadata") if name in given}
     deps = list(_deps(given.pop("deps", ())))

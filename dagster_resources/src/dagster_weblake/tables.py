@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import dagster as dg
 
-from dagster_weblake.assets import AssetBuilder, WeblakeAsset
+from dagster_weblake.assets import AssetBuilder, WeblakeAsset, caller
 from dagster_weblake.failures import translate_errors
 from dagster_weblake.metadata.columns import column_schema
 from dagster_weblake.requests import invalid
@@ -88,7 +88,7 @@ def build_table_asset(
         )
         yield dg.MaterializeResult(asset_key=spec.key, metadata=_metadata(result, keys))
 
-    return AssetBuilder(None, [], {}, "step", to, None, of_step, sync).make([spec])
+    return AssetBuilder(None, [], {}, "step", to, None, of_step, caller(), sync).make([spec])
 
 
 @contextmanager

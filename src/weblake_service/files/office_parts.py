@@ -36,6 +36,7 @@ _RUBY = re.compile(
 )
 #: Rich text: a group that is raised or lowered, by control words before its text.
 _RICH_TEXT = re.compile(rb"\\(super|sub)(?![a-z0-9])((?:\\[a-z]{1,20}+-?\d{0,9}+){0,9}+) ?([^{}\\;]+)(?=\})")
+_RICH_MARKS = {b"super": rb"\2\\uc1\\u-1805?\3\\u-1804?", b"sub": rb"\2\\uc1\\u-1803?\3\\u-1802?"}
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _RAISED = re.compile(
     r'((?:Align (?:w:)?val="(su\w+)script"|baseline="(-?)[1-9]\d*")[^<>]*>)((?:(?!<(?:w:|a:)?r[ >]|Align|baseline).)*?)'
@@ -64,7 +65,7 @@ _WORD = re.compile(r"\w+")
 def rewrite_parts(body: bytes) -> bytes:
     """Return an office file in which the converter finds all text; unchanged if it is no zip file."""
     if body.startswith(b"{\\rtf"):
-        return _RICH_TEXT.sub(lambda match: match[2] + _rich(_MARKS[match[1].decode()], match[3]), body)
+        return _RICH_TEXT.sub(lambda match: match.expand(_RICH_MARKS[match[1]]), body)
     file = io.BytesIO(body)
     try:
         with zipfile.ZipFile(file) as archive:
@@ -126,11 +127,6 @@ def _rewritten(name: str, part: str) -> str:
 
 def _marked(run: str, mark: str) -> str:
     return _TEXT.sub(lambda match: match[1] + mark.format(match[2]) if match[2] else match[0], run)
-
-
-def _rich(mark: str, text: bytes) -> bytes:
-    before, after = (b"\\uc1\\u%d?" % (ord(sign) - 65_536) for sign in mark.replace("{}", ""))
-    return before + text + after
 
 
 def _symbol(font: str, code: str) -> str:

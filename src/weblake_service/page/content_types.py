@@ -35,9 +35,7 @@ _XHTML_ROOT = re.compile(rb"<(?:\w+:)?html\s[^<>]*http://www\.w3\.org/1999/xhtml
 _ENTITY = re.compile(r"<!\[CDATA\[.*?(?:\]\]>|\Z)|&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z][A-Za-z0-9]{1,31};", re.DOTALL)
 #: A document type with declarations of its own, and elements that are closed in XML only.
 _SUBSET = re.compile(r"\A((?:<[?!][^<>\[]*>\s*)*<!DOCTYPE[^<>\[]*)\[[^\]]*\]")
-_SELF_CLOSED = re.compile(
-    r"<((script|style|title|iframe|textarea|noscript|object|video|audio|a)\b[^<>]*)/>", re.IGNORECASE
-)
+_SELF_CLOSED = re.compile(r"<((script|style|title|iframe|textarea|noscript|video|a)\b[^<>]*)/>", re.IGNORECASE)
 #: Namespaces whose elements HTML has, too; XHTML without a namespace is read as XHTML.
 _NAMESPACES = frozenset(
     ["", "{http://www.w3.org/1999/xhtml", "{http://www.w3.org/2000/svg", "{http://www.w3.org/1998/Math/MathML"]
@@ -59,8 +57,7 @@ _LABELS = {
     **dict.fromkeys(["logical", "visual", "iso88598"], "iso8859-8"),
     **dict.fromkeys(["windows_949", "ks_c_5601_1989", "iso_ir_149", "ksc_5601"], "cp949"),
     **{"unicodefffe": "utf-16-be", "koi": "koi8-r", "koi8": "koi8-r", "koi8_ru": "koi8-u", "mac": "mac-roman"},
-    **{"mac_ukrainian": "mac-cyrillic", "dos_874": "cp874", "sun_eu_greek": "iso8859-7", "gb_2312": "gbk"},
-    "eucpkdfmtjapanese": "euc_jp",
+    **{"mac_ukrainian": "mac-cyrillic", "dos_874": "cp874", "gb_2312": "gbk", "eucpkdfmtjapanese": "euc_jp"},
 }
 
 
@@ -165,9 +162,7 @@ def text_of(content_type: str, body: bytes) -> str:
 
 
 def html_of(content_type: str, body: bytes) -> str:
-    """Return the body as HTML: XHTML is read by the rules of XML, by which `<script/>` is closed; if it is not
-    well-formed, by those of HTML, but with such elements closed.
-    """
+    """Return the body as HTML: XHTML is read by the rules of XML, by which `<script/>` is closed, if it can be."""
     text = text_of(content_type, body)
     if content_type.partition(";")[0].strip().lower() not in _XHTML_TYPES | _XML_TYPES:
         return text

@@ -34,7 +34,6 @@ _BREAKS = re.compile(r"[\t\n\r]")
 _BLANKS = "".join(map(chr, range(33)))
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _WEB_SCHEME = re.compile(r"(https?):[\\/]*", re.IGNORECASE)
-_AUTHORITY = re.compile(r"[^:]*:[\\/]{2}")
 _SLASHES = re.compile(r"^/{2,}")
 #: What is not escaped in a path, besides letters and digits.
 _PATH_SAFE = "%/:@!$&'()*+,;=[]|~"
@@ -85,7 +84,7 @@ def _resolve(reference: str, base: str) -> str:
     """Return a reference as an absolute URL, by the URL standard; the host keeps its spelling."""
     if (scheme := _SCHEME.match(reference)) is not None and not _WEB_SCHEME.match(reference):
         return reference
-    if scheme is not None and base.startswith(f"{scheme[0].lower()}//") and not _AUTHORITY.match(reference):
+    if scheme is not None and base.startswith(f"{scheme[0].lower()}//") and not re.match(r"\w+:[\\/]{2}", reference):
         reference = reference[scheme.end() :]
     place, mark, rest = re.match(r"([^?#]*)([?#]?)(.*)", reference, re.DOTALL).groups()  # type: ignore[union-attr]
     place = _WEB_SCHEME.sub(lambda found: f"{found[1].lower()}://", place.replace("\\", "/"))

@@ -182,14 +182,9 @@ def _gunzip(fetched: FetchedResponse, max_bytes: int) -> bytes:
 
 def entries(body: bytes, limit: int, base: str, content_type: str) -> tuple[list[str], list[str], str]:
     """Return the pages and the sitemaps that a file at `base` lists, and why it may not have been read in full."""
-    pages, more, problem = _entries(body, limit, base, content_type)
-    return [url for url in pages if is_web(url)], more, problem
-
-
-def _entries(body: bytes, limit: int, base: str, content_type: str) -> tuple[list[str], list[str], str]:
     text = text_of(content_type or "text/plain", body).strip()
     if "<" not in text:
-        return [line.strip() for line in text.splitlines()[:limit]], [], ""
+        return [url for url in map(str.strip, text.splitlines()[:limit]) if is_web(url)], [], ""
     text = _sections(text, "<![CDATA[", "]]>", partial(html.escape, quote=False))
     text = _sections(text, "<!--", "-->", lambda _: "")
     named = {prefix for prefix, name in _NAMESPACE.findall(text) if any(word in name.lower() for word in _EXTENSIONS)}
@@ -215,8 +210,8 @@ def _entries(body: bytes, limit: int, base: str, content_type: str) -> tuple[lis
         # The end of a truncated file is no whole URL.
         elif not closes and match.end() < len(text):
             address = _address(name, within[-1] if within else "", tag, match[2])
-            if address and not (declares and _ENTITY.search(address)):
-                (more if within[-1:] == ["sitemap"] else pages).append(absolute(address, base))
+            if address and not (declares and _ENTITY.search(address)) and is_web(url := absolute(address, base)):
+                (more if within[-1:] == ["sitemap"] else pages).append(url)
         if len(pages) >= limit or len(more) > _MAX_FILES:
             return pages, more, ""
     problem = _problem(text, unclosed)

@@ -33,9 +33,23 @@ def test_text_is_decoded_by_its_charset(content_type: str, body: bytes) -> None:
     assert markdown(body, content_type) == "Grüße €"
 
 
-@pytest.mark.parametrize(("charset", "text"), [("gb18030", "网页数据"), ("shift_jis", "ウェブ"), ("koi8-r", "привет")])
-def test_legacy_encodings_of_other_scripts_are_decoded(charset: str, text: str) -> None:
-    assert markdown(f"<p>{text}".encode(charset), f"text/html; charset={charset}") == text
+@pytest.mark.parametrize(
+    ("labels", "codec", "text"),
+    [
+        ("gb18030 x-gbk csgb2312", "gb2312", "网页数据"),
+        ("x-euc-jp csEUCPkdFmtJapanese", "euc_jp", "ウェブ"),
+        ("windows-949 ks_c_5601-1989 x-windows-949", "cp949", "똠방"),
+        ("big5 x-x-big5 cn-big5", "big5", "繁體"),
+        ("koi8-r koi8 koi", "koi8-r", "привет"),
+        ("x-cp1251 windows-1251", "cp1251", "привет"),
+        ("iso-8859-8-i logical visual", "iso8859-8", "עברית"),
+        ("unicode ucs-2 utf-16le", "utf-16-le", "привет"),
+    ],
+)
+def test_legacy_encodings_of_other_scripts_are_decoded(labels: str, codec: str, text: str) -> None:
+    for label in (*labels.split(), "cs" * 5_000):
+        shown = markdown(f"<p>{text}".encode(codec), f"text/html; charset={label}")
+        assert (shown == text) == (label in labels)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +93,8 @@ def test_text_as_html_is_preformatted() -> None:
     [
         ("", b"  <!DOCTYPE html><p>", ContentKind.HTML),
         ("application/octet-stream", b"<html>", ContentKind.HTML),
+        ("text/html charset=utf-8", b"text", ContentKind.HTML),
+        ("unknown/unknown", b"<html>", ContentKind.HTML),
         ("", b"plain words", ContentKind.TEXT),
         ("", b"\x89PNG\r\n\x1a\n\x00", ContentKind.OTHER),
         ("", b"", ContentKind.TEXT),
@@ -121,10 +137,11 @@ ENTITIES = '<!DOCTYPE html [<!ENTITY a "xxxxxxxx"><!ENTITY b "&a;&a;&a;&a;&a;&a;
         (PREFIXED, "a**b**\n\nshown"),
         ("<html><body><script/><p>no namespace</p></body></html>", "no namespace"),
         # Not well-formed: read as HTML.
-        (XHTML.format("", "<p>un<b>closed</p>"), "un**closed**"),
+        (XHTML.format("<script src='x.js'/>", "<p>un<b>closed</p>"), "un**closed**"),
         (XHTML.format("", f"{'<div>' * 5_000}deep{'</div>' * 5_000}"), "deep"),
         ("<![CDATA[" * 50_000 + "<p>deep", "deep"),
-        (ENTITIES + XHTML.format("", "<p>&b;&b;</p>"), "]>\n\n&b;&b;"),
+        (ENTITIES + XHTML.format("<script/>", "<p>&b;&b;</p>"), "&b;&b;"),
+        ("<!DOCTYPE [" * 50_000 + "><p>deep", "deep"),
     ],
 )
 def test_xhtml_is_read_by_the_rules_of_xml(body: str, text: str) -> None:

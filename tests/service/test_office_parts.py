@@ -65,7 +65,7 @@ def xlsx(cells: str, strings: str = "", comments: str = "") -> bytes:
             "xl/_rels/workbook.xml.rels": RELATIONS.format(relations),
             "xl/sharedStrings.xml": f"<sst {SHEET}>{strings}</sst>",
             "xl/worksheets/sheet1.xml": f"<worksheet {SHEET}><sheetData><row>{cells}</row></sheetData></worksheet>",
-            "xl/comments1.xml": f"<comments {SHEET}>{comments}</comments>",
+            "xl/comments/comment1.xml": f"<comments {SHEET}>{comments}</comments>",
         }
     )
 
@@ -171,7 +171,7 @@ def test_escapes_and_rich_text_of_a_spreadsheet_are_read(parsing: Any, cells: st
     assert "warning" not in document
 
 
-def test_raised_text_of_an_open_document_is_kept(parsing: Any) -> None:
+def test_raised_text_of_an_open_document_and_of_rich_text_is_kept(parsing: Any) -> None:
     styles = (
         '<style:style style:name="T1" style:family="text"><style:text-properties fo:color="#000"/></style:style>'
         '<style:style style:name="T2" style:family="text"><style:text-properties style:text-position="super 58%"/>'
@@ -181,6 +181,8 @@ def test_raised_text_of_an_open_document_is_kept(parsing: Any) -> None:
     spans = [f'<text:span text:style-name="T{at}">{at}</text:span>' for at in (1, 2, 3)]
     document = parsing.parse("a.odt", odt(f"<text:p>10{''.join(spans)}</text:p>", styles))
     assert document["markdown"] == "101<sup>2</sup><sub>3</sub>"
+    rich = rb"{\rtf1 10{\super\b0 3}{\super\chftn} H{\sub 2}O}"
+    assert parsing.parse("a.rtf", rich)["markdown"] == "10<sup>3</sup> H<sub>2</sub>O"
     assert "warning" not in document
 
 
@@ -188,6 +190,7 @@ def test_raised_text_of_an_open_document_is_kept(parsing: Any) -> None:
     ("name", "file", "part"),
     [
         ("a.docx", docx(paragraph(run("shown")), header1=paragraph(run("shown ACME"))), "word/header1.xml (2 words)"),
+        ("a.docx", docx(paragraph(run("shown")), **{"charts/chart1": run("Title")}), "word/charts/chart1.xml (1 word)"),
         ("a.docx", docx(paragraph(run("shown")), comments=paragraph(run("why?"))), "word/comments.xml (1 word)"),
         (
             "a.docx",
@@ -200,7 +203,7 @@ def test_raised_text_of_an_open_document_is_kept(parsing: Any) -> None:
         (
             "a.xlsx",
             xlsx('<c r="A1" t="inlineStr"><is><t>shown</t></is></c>', comments="<t>a note</t>"),
-            "xl/comments1.xml (2 words)",
+            "xl/comments/comment1.xml (2 words)",
         ),
         (
             "a.odt",

@@ -28,6 +28,7 @@ SHOWN = {
         "## In m<sup>2</sup>\n\n[m<sup>2</sup>](https://site.example/x)"
     ),
     "<p><code>x<sup>2</sup></code></p><pre>a<sub>1</sub></pre>": "`x^2`\n\n```\na_1\n```",
+    "<p>10<span style='vertical-align: super'>3</span></p>": "10<sup>3</sup>",
     "<p>The 1<sup>st</sup> <sup>[2]</sup> X<sup>TM</sup></p>": "The 1st [2] XTM",
     "<p>one<sup><a href=#f1>1</a></sup></p>": "one[1](https://site.example/docs/page.html#f1)",
     # Formulas, once and as TeX, in the ways in which pages carry it.
@@ -37,6 +38,7 @@ SHOWN = {
         "a $x^2$ b"
     ),
     "<p><script type='math/tex; mode=display'>a*b*c</script></p>": "$$a*b*c$$",
+    "<p><script type=math/mml><math><msup><mi>x</mi><mn>2</mn></msup></math></script></p>": "$x^{2}$",
     "<p><math alttext='\\alpha_1' display=block><mi>a</mi></math></p>": r"$$\alpha_1$$",
     f"<p>by {WIKI} it</p>": "by $x^{2}$ it",
     f"<p><span class=mwe-math-element><span class=mwe-math-mathml-inline>{MATHML}</span>{WIKI}</span></p>": (
@@ -72,9 +74,11 @@ SHOWN = {
         "## A\n\n## [Links](https://site.example/docs/page.html#links)"
     ),
     "<p><a href=/home aria-label=Home>\uf015</a></p>": "[Home](https://site.example/home)",
+    "<p><a href=/a title=A><svg></svg></a></p>": '[A](https://site.example/a "A")',
     # Images that load later, and URLs that are the data themselves.
     "<img src=/spacer.gif data-src=/a.png alt=x>": "![x](https://site.example/a.png)",
     "<img src=/tiny.jpg data-original=/a.png alt=x>": "![x](https://site.example/a.png)",
+    "<img src=/blank.gif data-lazyload=/a.png alt=x>": "![x](https://site.example/a.png)",
     "<img src=/a.png data-src=false alt=x>": "![x](https://site.example/a.png)",
     "<img src=/placeholder.svg srcset='/a.png 1x, /b.png 2x' alt=x>": "![x](https://site.example/b.png)",
     "<img src='data:image/gif;base64,R0' data-lazy-src='data:,' data-srcset='/a.png 9w' alt=x>": (
@@ -89,16 +93,22 @@ SHOWN = {
     "<p>t<noscript><img src=/a.gif><img src=/b.gif></noscript></p>": "t",
     "<h2>a<a href=#x><h3></h3></a></h2>": "## a",
     "<video>a<audio>b<video src=/v.mp4></video></audio></video><p data-latex='\\a'>x</p>": "$\\a$",
-    "<p><a href='data:text/plain;base64,QUJD'>file</a></p>": "file",
+    "<p><a href='data:text/plain;base64,QUJD'>file</a> <a href=' JavaScript:x()'>run</a></p>": "file run",
     "<video controls title=Film><source src='data:video/mp4;base64,QUJD'>Too old.</video><p>t</p>": "t",
     # The rest of what is shown.
     "<p><ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp>字<rt>ji</rt></ruby></p>": "漢(kan)字(ji)",
+    "<blockquote>a</blockquote><blockquote>b</blockquote>": "> a\n\n> b",
+    "<object data=/a.pdf><a href=/a.pdf>The file</a></object>": "[The file](https://site.example/a.pdf)",
     "<p>in<wbr>come and re&shy;fund</p>": "income and refund",
     "<p><meter value=4 max=5></meter> <progress value=7 max=10>70 %</progress></p>": "4/5 70 %",
     "<table><tr><th>a<tr><td><svg><title>Yes</title></svg><tr><td><i title=No></i></table>": (
         "| a   |\n| --- |\n| Yes |\n| No  |"
     ),
     "<pre><code><span class=ln>1</span>a\n<span class=ln>2</span>b</code></pre>": "```\na\nb\n```",
+    "<code><pre>a\n  b<button>Copy</button></pre></code>": "```\na\n  b\n```",
+    "<table class=highlighttable><tr><td class=linenos><pre>1\n2</pre><td class=code><pre>a\n  b</pre></table>": (
+        "```\na\n  b\n```"
+    ),
     "<pre class=linenums><ol><li>a<li>b</ol></pre>": "```\na\nb\n```",
     "<p><del>1</del> <ins>2</ins> <kbd>C</kbd> <q>q</q> <abbr title=Long>L</abbr></p>": '~~1~~ 2 `C` "q" L (Long)',
 }

@@ -13,8 +13,9 @@ from html import escape, unescape
 #: Maximum bytes of the parts that are rewritten and compared.
 _MAX_BYTES = 64 << 20
 _PARTS = re.compile(
-    r"word/(?:document|footnotes|endnotes|comments|header\d*|footer\d*)\.xml|xl/(?:sharedStrings|comments\d*|"
-    r"worksheets/\w+|drawings/drawing\d*)\.xml|ppt/(?:slides|notesSlides|comments)/\w+\.xml|content\.xml"
+    r"word/(?:document|footnotes|endnotes|comments|header\d*|footer\d*)\.xml|xl/(?:sharedStrings|"
+    r"(?:comments/)?comments?\d*|worksheets/\w+|drawings/drawing\d*)\.xml|(?:word|xl|ppt)/(?:charts/chart|diagrams/data)"
+    r"\d*\.xml|ppt/(?:slides|notesSlides|comments)/\w+\.xml|content\.xml"
 )
 #: Errors of a damaged or unusual zip file.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, OSError, ValueError, RuntimeError, EOFError)
@@ -33,6 +34,9 @@ _SYMBOLS = {
 _RUBY = re.compile(
     r"<w:ruby>((?:(?!<w:ruby(?:Base)?>).)*)<w:rubyBase>((?:(?!<w:ruby>).)*?)</w:rubyBase></w:ruby>", re.DOTALL
 )
+#: Rich text: a group that is raised or lowered, by control words before its text.
+_RICH_TEXT = re.compile(rb"\\(super|sub)(?![a-z0-9])((?:\\[a-z]{1,20}+-?\d{0,9}+){0,9}+) ?([^{}\\;]+)(?=\})")
+_RICH_MARKS = {b"super": rb"\2\\uc1\\u-1805?\3\\u-1804?", b"sub": rb"\2\\uc1\\u-1803?\3\\u-1802?"}
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _RAISED = re.compile(
     r'((?:Align (?:w:)?val="(su\w+)script"|baseline="(-?)[1-9]\d*")[^<>]*>)((?:(?!<(?:w:|a:)?r[ >]|Align|baseline).)*?)'
@@ -60,6 +64,8 @@ _WORD = re.compile(r"\w+")
 
 def rewrite_parts(body: bytes) -> bytes:
     """Return an office file in which the converter finds all text; unchanged if it is no zip file."""
+    if body.startswith(b"{\\rtf"):
+        return _RICH_TEXT.sub(lambda match: match.expand(_RICH_MARKS[match[1]]), body)
     file = io.BytesIO(body)
     try:
         with zipfile.ZipFile(file) as archive:

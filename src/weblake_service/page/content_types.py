@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import encodings
 import re
 from enum import Enum
 from functools import lru_cache
@@ -20,7 +21,7 @@ from weblake_service.page_failure import PageFailure
 _INSPECTED_BYTES = 1024
 _GENERIC_TYPE_LIST = (
     "application/octet-stream binary/octet-stream application/unknown application/x-download application/download "
-    "application/force-download"
+    "application/force-download unknown/unknown */*"
 )
 _GENERIC_TYPES = frozenset(["", *_GENERIC_TYPE_LIST.split()])
 _LEADING_BLANKS = b"\xef\xbb\xbf \t\r\n\x0c"
@@ -32,6 +33,9 @@ _XML_TYPES = frozenset(["application/xml", "text/xml"])
 _XHTML_ROOT = re.compile(rb"<(?:\w+:)?html\s[^<>]*http://www\.w3\.org/1999/xhtml")
 #: Named entities, which XML does not define; in a CDATA section they are text.
 _ENTITY = re.compile(r"<!\[CDATA\[.*?(?:\]\]>|\Z)|&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z][A-Za-z0-9]{1,31};", re.DOTALL)
+#: A document type with declarations of its own, and elements that are closed in XML only.
+_SUBSET = re.compile(r"\A((?:<[?!][^<>\[]*>\s*)*<!DOCTYPE[^<>\[]*)\[[^\]]*\]")
+_SELF_CLOSED = re.compile(r"<((script|style|title|iframe|textarea|noscript|video|a)\b[^<>]*)/>", re.IGNORECASE)
 #: Namespaces whose elements HTML has, too; XHTML without a namespace is read as XHTML.
 _NAMESPACES = frozenset(
     ["", "{http://www.w3.org/1999/xhtml", "{http://www.w3.org/2000/svg", "{http://www.w3.org/1998/Math/MathML"]
@@ -46,6 +50,23 @@ _TEXT_TYPES = frozenset(_TEXT_TYPE_LIST.split())
 _NO_CHARSETS = frozenset(
     ["punycode", "idna", "unicode-escape", "unicode_escape", "raw-unicode-escape", "raw_unicode_escape"]
 )
+#: Names of the Encoding Standard that Python does not have, without their usual prefixes and ends.
+_LABEL_PARTS = re.compile(r"(?:x_)*(?:cs_?(?!_)|cn_)?(.*?)(?:_[ei])?")
+_LABELS = {
+    **dict.fromkeys(["unicode", "ucs_2", "iso_10646_ucs_2", "unicodefeff"], "utf-16-le"),
+    **dict.fromkeys(["logical", "visual", "iso88598"], "iso8859-8"),
+    **dict.fromkeys(["windows_949", "ks_c_5601_1989", "iso_ir_149", "ksc_5601"], "cp949"),
+    **{"unicodefffe": "utf-16-be", "koi": "koi8-r", "koi8": "koi8-r", "koi8_ru": "koi8-u", "mac": "mac-roman"},
+    **{"mac_ukrainian": "mac-cyrillic", "dos_874": "cp874", "gb_2312": "gbk", "eucpkdfmtjapanese": "euc_jp"},
+}
+
+
+def _codec_of_label(name: str) -> codecs.CodecInfo | None:
+    label = _LABEL_PARTS.fullmatch(name)
+    return encodings.search_function(_LABELS.get(label[1], label[1])) if label else None
+
+
+codecs.register(_codec_of_label)
 
 
 class ContentKind(Enum):
@@ -64,7 +85,7 @@ def kind_of(content_type: str, body: bytes) -> ContentKind:
 
     Servers label unknown content as plain text, and some as HTML.
     """
-    mime = content_type.replace(",", ";").partition(";")[0].strip().lower()
+    mime = re.split(r"[;,\s]", content_type.strip(), maxsplit=1)[0].lower()
     if body[:_INSPECTED_BYTES].lstrip(_LEADING_BLANKS).startswith(b"%PDF-"):
         return ContentKind.PDF
     if mime in PDF.types or mime in OFFICE_TYPES:
@@ -141,14 +162,13 @@ def text_of(content_type: str, body: bytes) -> str:
 
 
 def html_of(content_type: str, body: bytes) -> str:
-    """Return the body as HTML: well-formed XHTML is read by the rules of XML, by which `<script/>` is closed."""
+    """Return the body as HTML: XHTML is read by the rules of XML, by which `<script/>` is closed, if it can be."""
     text = text_of(content_type, body)
     if content_type.partition(";")[0].strip().lower() not in _XHTML_TYPES | _XML_TYPES:
         return text
+    text = _SUBSET.sub(r"\1", text.strip(), count=1)
     try:
-        root = fromstring(
-            _ENTITY.sub(lambda match: match[0] if match[0][0] == "<" else unescape(match[0]), text.strip())
-        )
+        root = fromstring(_ENTITY.sub(lambda match: match[0] if match[0][0] == "<" else unescape(match[0]), text))
         for element in root.iter():
             namespace, _, name = element.tag.rpartition("}")
             element.tag = name if namespace in _NAMESPACES else "span"
@@ -158,7 +178,7 @@ def html_of(content_type: str, body: bytes) -> str:
                 element.text = (element.text or "").replace("</", "<\\/")
         return "<!DOCTYPE html>" + tostring(root, "unicode", "html")
     except (ParseError, DefusedXmlException, RecursionError, ValueError):
-        return text
+        return _SELF_CLOSED.sub(r"<\1></\2>", text)
 
 
 def fence_language(content_type: str) -> str:

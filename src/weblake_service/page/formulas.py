@@ -41,13 +41,15 @@ _MATHML = {
 
 
 def keep_tex_scripts(tree: LexborHTMLParser) -> None:
-    """Replace each script with TeX, and the renderings before it, by a math element: scripts are not content."""
-    for script in tree.css("script[type^='math/tex' i]"):
+    """Replace each script with a formula, and the renderings before it, by a math element: scripts are not content."""
+    for script in tree.css("script[type^='math/' i]"):
+        kind = (script.attributes["type"] or "").lower()
         while (before := script.prev) is not None and (_is_rendering(before) or not (before.html or "").strip()):
             before.decompose()
         math = tree.create_node("math")
-        math.attrs["alttext"] = script.text()
-        math.attrs["display"] = "block" if "display" in (script.attributes["type"] or "") else "inline"
+        markup = LexborHTMLParser(script.text()).css_first("math") if "mml" in kind else None
+        math.attrs["alttext"] = script.text() if markup is None else _translate(markup)
+        math.attrs["display"] = "block" if "display" in kind else "inline"
         script.insert_before(math, move=True)
         script.decompose()
 

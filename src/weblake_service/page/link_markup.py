@@ -52,7 +52,8 @@ def normalize_links(tree: LexborHTMLParser) -> None:
             if here and text in _PERMALINKS:
                 link.decompose()
         elif link.css_first(_VISIBLE_TAGS) is None:
-            _set_link_text(link, "" if here else " ".join((link.attributes.get("aria-label") or "").split()))
+            named = link.attributes.get("aria-label") or link.attributes.get("title") or ""
+            _set_link_text(link, "" if here else " ".join(named.split()))
 
 
 def _set_link_text(link: LexborNode, name: str) -> None:
@@ -84,9 +85,9 @@ def _move_link_into_heading(heading: LexborNode) -> None:
     as_block(above)
 
 
-def as_block(node: LexborNode) -> None:
-    """Replace a node by a plain block with the same children."""
-    block = node.parser.create_node("div")
+def as_block(node: LexborNode, tag: str = "div") -> None:
+    """Replace a node by a plain block, or by another element, with the same children."""
+    block = node.parser.create_node(tag)
     while (child := node.child) is not None:
         block.insert_child(child, move=True)
     node.insert_before(block, move=True)

@@ -28,6 +28,7 @@ _PLACEHOLDER = re.compile(
     r"(?>[^?#]*/|)[^/?#]*?(?:spacer|placeholder|blank|transparent|pixel|lazy|loading|loader|1x1|dummy)[^/?#]*",
     re.IGNORECASE | re.DOTALL,
 )
+_IMAGE_FILE = re.compile(r"\.(?:png|jpe?g|gif|webp|avif|svg)(?:[?#]|$)", re.IGNORECASE)
 _BREAKS = re.compile(r"[\t\n\r]")
 #: Control characters and the space, which browsers remove at the ends of a reference.
 _BLANKS = "".join(map(chr, range(33)))
@@ -41,6 +42,8 @@ _SEGMENT = r"[\w%~+=&,:@!$'()*-][\w%~+=&,:@!$'()*.-]*"
 _ABSOLUTE_PATH = re.compile(rf"/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[\w%~+=&,:@!$'()*./-]+)?(?:#[\w.-]+)?", re.ASCII)
 _ORIGIN = re.compile(r"https?://[a-zA-Z0-9.-]+(?::\d+)?(?=[/?#]|$)")
 _SIMPLE_URL = re.compile(r"https?://[a-zA-Z0-9.-]+(?:[/?#]|$)")
+#: Characters that no host has.
+_NO_HOST = re.compile(r"[\s%<>^|\x00-\x1f\x7f]")
 #: The content of a refresh: its delay, and its URL with or without "url=" and quotes.
 _REFRESH = re.compile(
     r"""\s*(?:([\d.]+)(?:\s*[;,]\s*|\s+)|(?=url\s*=))(?:url\s*=\s*)?(?:"([^"]*)|'([^']*)|(.*))""",
@@ -81,6 +84,8 @@ def _resolve(reference: str, base: str) -> str:
     """Return a reference as an absolute URL, by the URL standard; the host keeps its spelling."""
     if (scheme := _SCHEME.match(reference)) is not None and not _WEB_SCHEME.match(reference):
         return reference
+    if scheme is not None and base.startswith(f"{scheme[0].lower()}//") and not re.match(r"\w+:[\\/]{2}", reference):
+        reference = reference[scheme.end() :]
     place, mark, rest = re.match(r"([^?#]*)([?#]?)(.*)", reference, re.DOTALL).groups()  # type: ignore[union-attr]
     place = _WEB_SCHEME.sub(lambda found: f"{found[1].lower()}://", place.replace("\\", "/"))
     place = _SLASHES.sub("//", place)
@@ -101,11 +106,11 @@ def is_web(url: str) -> bool:
     """Return whether this is an http or https URL with a host."""
     if _SIMPLE_URL.match(url):
         return True
-    if not url.startswith(("http://", "https://")):
+    if not url[:8].lower().startswith(("http://", "https://")):
         return False
     try:
         parts = urlsplit(url)
-        return bool(parts.hostname)
+        return bool(parts.hostname) and parts.port != 0 and _NO_HOST.search(parts.hostname or "") is None
     except ValueError:
         return False
 
@@ -220,6 +225,8 @@ def _set_image_source(image: LexborNode) -> None:
         if image.parent is not None and image.parent.tag == "picture":
             sources = (source.attributes for source in image.parent.css("source"))
             found += [one.get(name) for one in sources for name in ("srcset", "data-srcset")]
+        named = (value for name, value in attributes.items() if name.startswith(("data-", "lazy")))
+        found += [value for value in named if value and _IMAGE_FILE.search(value)]
     for candidates in map(_candidates, found):
         # Other values are flags, and templates that a script fills in.
         source = candidates[-1][0] if candidates else ""

@@ -21,7 +21,7 @@ from weblake_service.page.boilerplate_removal import PageSubject, drop_boilerpla
 from weblake_service.page_failure import PageFailure
 
 #: Tags that are never content, with any options.
-_NEVER_CONTENT = "script, style, template, link, meta, base, object, embed, applet, canvas, head > title"
+_NEVER_CONTENT = "script, style, template, link, meta, base, embed, applet, canvas, head > title"
 
 #: Tags that are never main content: fields, and the fallback text of media players.
 _NEVER_MAIN_CONTENT = (

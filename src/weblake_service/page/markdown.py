@@ -33,7 +33,7 @@ _OPTIONS = ConversionOptions(
 )
 
 #: Graphics, and the line numbers beside code, which are not part of the code.
-_OMITTED = "svg, iframe, td.linenos, td.gutter, .linenodiv, .line-numbers-rows, pre .lineno, pre .linenos"
+_OMITTED = "svg, iframe, td.linenos, td.gutter, .linenodiv, .line-numbers-rows, pre .lineno, pre .linenos, pre button"
 
 #: A literal `<` before a letter would be read as a tag by a markdown renderer, and its text would be lost. In code it
 #: is left unchanged.
@@ -42,6 +42,9 @@ _ENDS = {"!--": "-->", "pre": "</pre>", "code": "</code>", "kbd": "</kbd>", "sam
 _LITERAL_TAG = re.compile(r"&lt;(?=[a-zA-Z/!?])")
 #: Replaces such a `<` during conversion; a character that pages do not use.
 _ESCAPED_TAG = "\uf8f0"
+#: Keeps two quotations apart during conversion; and the line that it becomes.
+_BETWEEN = "\uf8f7"
+_BETWEEN_LINE = re.compile(rf"\n[> ]*\n[> ]*{_BETWEEN}(?=\n)")
 _DATA_URL = re.compile(
     r"(\]\(\s{0,9}<?|^\s{0,3}\[[^\]\n]{1,200}\]:\s{0,9}<?)data:[^\s)>]*", re.IGNORECASE | re.MULTILINE
 )
@@ -72,12 +75,17 @@ def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) ->
     normalize_links(tree)
     _drop_bare_rows(tree)
     _unwrap_layout_tables(tree)
+    for quote in tree.css("blockquote + blockquote"):
+        quote.insert_before(_BETWEEN)
+    for block in tree.css("code > pre"):
+        if block.parent is not None:
+            block.parent.unwrap()
     for block in tree.css("pre"):
         _set_language(block)
     # A soft hyphen is not shown, and keeps the word around it from being found.
     html = _outside_code((tree.html or "").replace("\u00ad", ""), formulas)
     result = convert(html, _OPTIONS)
-    markdown = (result.content or "").replace(_ESCAPED_TAG, "\\<").strip("\n")
+    markdown = _BETWEEN_LINE.sub("", (result.content or "").replace(_ESCAPED_TAG, "\\<")).strip("\n")
     return formulas.restore(markdown), not result.warnings
 
 

@@ -6,6 +6,8 @@ import re
 
 from selectolax.lexbor import LexborHTMLParser
 
+from weblake_service.page.link_markup import as_block
+
 #: Line numbers in code: elements of these classes that contain digits only.
 _LINE_NUMBERS = "pre :is(.ln, .lnt, .line-number, .line-numbers, .linenumber, .hljs-ln-numbers), .rouge-gutter"
 _BOX = ":is(input[type=checkbox i], [role=checkbox][aria-checked]:not(:has(input)))"
@@ -13,18 +15,14 @@ _ICON = ":is(svg, i:empty, span:empty)"
 _WITHOUT_TEXT = (
     ":not([type=hidden i], [type=password i], [type=checkbox i], [type=radio i], [type=file i], [type=image i])"
 )
+_RAISED_STYLE = re.compile(r"vertical-align:\s*(sup|sub)", re.IGNORECASE)
 #: Text that is read correctly without its raised position: notes in brackets, signs, and the ends of ordinal numbers.
 _READABLE = re.compile(r"\[.*|\W*|st|nd|rd|th|tm|sm|er|re|e|ème|ère", re.IGNORECASE | re.DOTALL)
 
 
 def write_shown_text(tree: LexborHTMLParser) -> None:
     """Write out as text what the markdown would lose. Changes the tree."""
-    for script in tree.css("pre :is(sup, sub), code :is(sup, sub), kbd :is(sup, sub), samp :is(sup, sub)"):
-        script.insert_before("^" if script.tag == "sup" else "_")
-        script.unwrap(delete_empty=True)
-    for script in tree.css("sup, sub"):
-        if _READABLE.fullmatch(script.text()) or script.css_first("a[href]") is not None:
-            script.unwrap(delete_empty=True)
+    _write_scripts(tree)
     for icon in tree.css(f"td {_ICON}, th {_ICON}"):
         title = icon.css_first("title")
         names = (icon.attributes.get("aria-label"), icon.attributes.get("title"), title.text() if title else "")
@@ -37,6 +35,19 @@ def write_shown_text(tree: LexborHTMLParser) -> None:
     if tree.css_first("pre") is not None:
         _write_lines(tree)
     _write_lists(tree)
+
+
+def _write_scripts(tree: LexborHTMLParser) -> None:
+    """Keep raised and lowered text as such where the markdown can, and where it matters."""
+    for span in tree.css("span[style*='vertical-align' i]"):
+        if (raised := _RAISED_STYLE.search(span.attributes.get("style") or "")) is not None:
+            as_block(span, raised[1].lower())
+    for script in tree.css("pre :is(sup, sub), code :is(sup, sub), kbd :is(sup, sub), samp :is(sup, sub)"):
+        script.insert_before("^" if script.tag == "sup" else "_")
+        script.unwrap(delete_empty=True)
+    for script in tree.css("sup, sub"):
+        if _READABLE.fullmatch(script.text()) or script.css_first("a[href]") is not None:
+            script.unwrap(delete_empty=True)
 
 
 def _write_fields(tree: LexborHTMLParser) -> None:
@@ -53,7 +64,7 @@ def _write_fields(tree: LexborHTMLParser) -> None:
         reading.insert_after(")")
     for mark in reversed(tree.css("rp, input")):
         mark.decompose()
-    tree.unwrap_tags(["meter", "progress", "output", "ruby", "rb", "rt", "rtc"])
+    tree.unwrap_tags(["meter", "progress", "output", "object", "ruby", "rb", "rt", "rtc"])
 
 
 def _write_lines(tree: LexborHTMLParser) -> None:

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from weblake_service.files.conversion_messages import ConversionTask
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.file_types import is_html
 from weblake_service.page.content_types import text_of
-from weblake_service.page.links import absolute
+from weblake_service.page.links import absolute, is_web
 from weblake_service.page_failure import PageFailure
 from weblake_service.run_together import run_together
 from weblake_service.web.decompression import BodyDecoder
@@ -124,7 +124,7 @@ class _SitemapReader:
         batch: list[tuple[str, int]] = []
         while waiting and len(batch) < _CONCURRENT_FILES and len(self._seen) < _MAX_FILES:
             file, depth = waiting.popleft()
-            if file not in self._seen and _is_web(file):
+            if file not in self._seen and is_web(file):
                 self._seen.add(file)
                 batch.append((file, depth))
         return batch
@@ -182,14 +182,9 @@ def _gunzip(fetched: FetchedResponse, max_bytes: int) -> bytes:
 
 def entries(body: bytes, limit: int, base: str, content_type: str) -> tuple[list[str], list[str], str]:
     """Return the pages and the sitemaps that a file at `base` lists, and why it may not have been read in full."""
-    pages, more, problem = _entries(body, limit, base, content_type)
-    return [url for url in pages if _is_web(url)], more, problem
-
-
-def _entries(body: bytes, limit: int, base: str, content_type: str) -> tuple[list[str], list[str], str]:
     text = text_of(content_type or "text/plain", body).strip()
-    if not text.startswith("<"):
-        return [line.strip() for line in text.splitlines()[:limit]], [], ""
+    if "<" not in text:
+        return [url for url in map(str.strip, text.splitlines()[:limit]) if is_web(url)], [], ""
     text = _sections(text, "<![CDATA[", "]]>", partial(html.escape, quote=False))
     text = _sections(text, "<!--", "-->", lambda _: "")
     named = {prefix for prefix, name in _NAMESPACE.findall(text) if any(word in name.lower() for word in _EXTENSIONS)}
@@ -215,8 +210,8 @@ def _entries(body: bytes, limit: int, base: str, content_type: str) -> tuple[lis
         # The end of a truncated file is no whole URL.
         elif not closes and match.end() < len(text):
             address = _address(name, within[-1] if within else "", tag, match[2])
-            if address and not (declares and _ENTITY.search(address)):
-                (more if within[-1:] == ["sitemap"] else pages).append(absolute(address, base))
+            if address and not (declares and _ENTITY.search(address)) and is_web(url := absolute(address, base)):
+                (more if within[-1:] == ["sitemap"] else pages).append(url)
         if len(pages) >= limit or len(more) > _MAX_FILES:
             return pages, more, ""
     problem = _problem(text, unclosed)
@@ -254,12 +249,3 @@ def _address(name: str, parent: str, tag: str, content: str) -> str:
 
 def _unescape(text: str) -> str:
     return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text.strip()).strip()
-
-
-def _is_web(url: str) -> bool:
-    if not url.lower().startswith(("http://", "https://")):
-        return False
-    try:
-        return bool(urlsplit(url).hostname)
-    except ValueError:
-        return False

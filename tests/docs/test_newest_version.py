@@ -66,10 +66,11 @@ def test_what_is_due(
 
 
 @pytest.mark.system
-def test_the_notebook_prints_what_it_shows(tmp_path: Path) -> None:
+def test_the_notebook_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat  # here, because it takes half a second
     from nbclient import NotebookClient
 
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # the embedded service of the kernel is of this test
     kept = nbformat.read(SITE / "notebooks/landed-pages.ipynb", as_version=4)
     fresh = nbformat.read(SITE / "notebooks/landed-pages.ipynb", as_version=4)
     NotebookClient(fresh, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -99,4 +99,5 @@ def follow(
 
 
 def _masked(text: str) -> str:
+    text = re.sub(r"^\[\d+\].*Terminated.*$", "", text, flags=re.MULTILINE)  # by the shell, sooner or later
     return re.sub(r"\s+", " ", _VARIES.sub("#", text)).strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import multiprocessing
 import socket
 from contextlib import suppress
 from typing import NoReturn
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from weblake_service.browser.upstream_proxy import connect_tunnel
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.addresses import clean_url, is_literal_private, is_public
+from weblake_service.web.addresses import clean_url, is_literal_private, is_public, resolve
 
 Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
@@ -157,3 +158,14 @@ def test_any_text_is_normalised_or_refused(text: str) -> None:
         url = clean_url(text, allow_private=True)
         assert url.startswith(("http://", "https://"))
         assert clean_url(url, allow_private=True) == url
+
+
+def look_up() -> list[str]:
+    return asyncio.run(resolve("localhost", 80, allow_private=True))
+
+
+def test_a_forked_process_looks_names_up() -> None:
+    """Threads that wait for work in this process do not exist in a forked one."""
+    here = look_up()
+    with multiprocessing.get_context("fork").Pool(1) as child:
+        assert child.apply_async(look_up).get(timeout=30) == here

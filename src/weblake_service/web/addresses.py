@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 
 import httpx
 
@@ -36,9 +37,6 @@ _SPECIAL_NETWORKS = [
         "5f00::/16",
     )
 ]
-#: Look-ups have threads of their own: a name whose servers do not answer occupies one for half a minute, also when the
-#: page's time is over.
-_LOOK_UPS = ThreadPoolExecutor(1000, thread_name_prefix="weblake-look-up")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _SCHEME = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*:")
 _MAX_URL_CHARS = 16_384
@@ -116,6 +114,13 @@ def is_literal_private(host: str) -> bool:
         return False
 
 
+@cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    # Of look-ups alone: a name whose servers do not answer occupies one for half a minute, also when the page's time is
+    # over. By process, because a forked one has none of its parent's threads.
+    return ThreadPoolExecutor(1000, thread_name_prefix="weblake-look-up")
+
+
 async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
     """Return the addresses of a host that may be connected to, in the order in which to try them.
 
@@ -124,7 +129,7 @@ async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[
     """
     try:
         look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(_LOOK_UPS, look_up)
+        found = await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), look_up)
     except (OSError, UnicodeError) as error:
         message = f"The name {host} could not be resolved ({_reason(error)}). Check the spelling of the URL."
         raise PageFailure("SCRAPE_DNS_RESOLUTION_ERROR", message, reached=False) from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weblake_service.browser.context_settings import ContextSettings
 from weblake_service.browser.egress_proxy import EgressProxy
 from weblake_service.browser.playwright_browser import PlaywrightBrowser
-from weblake_service.fair_queue import QUEUE, TEAM, FairQueue, SharedSlots
+from weblake_service.fair_queue import QUEUE, TEAM, FairQueue
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.connection_pools import ConnectionPools
 
@@ -50,7 +50,7 @@ class ContextPool:
     def __init__(self, *, max_pages: int, allow_private: bool, idle: float = IDLE_S) -> None:
         self._allow_private = allow_private
         self._idle_s = idle
-        self._places, self._shared = FairQueue(lambda _: max_pages), SharedSlots(max_pages)
+        self._places, self._all = FairQueue(lambda _: max_pages), asyncio.Semaphore(max_pages + 1)
         self._starting = asyncio.Lock()
         self._pools = ConnectionPools(allow_private=allow_private)
         self._engine: PlaywrightBrowser | None = None
@@ -63,7 +63,7 @@ class ContextPool:
     @asynccontextmanager
     async def slot(self, site: str) -> AsyncIterator[None]:
         """Wait for a slot for a page of a site and hold it while the block runs; the jobs of a team take turns."""
-        async with self._places.acquire(TEAM.get(), site, QUEUE.get()), self._shared.hold():
+        async with self._places.acquire(TEAM.get(), site, QUEUE.get()), self._all:
             yield
 
     @asynccontextmanager

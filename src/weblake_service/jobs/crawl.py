@@ -50,7 +50,6 @@ class CrawlSource(PageSource):
     def __init__(self, tools: JobServices, job: Row, plan: Mapping[str, object], width: int) -> None:
         super().__init__(tools.store, job["id"], width)
         self._tools = tools
-        self._web = tools.web
         self._team: str = job["team"]
         url: str = job["url"]
         self._start = url
@@ -61,7 +60,7 @@ class CrawlSource(PageSource):
         self._delay = float(delay) if isinstance(delay, int | float) else 0.0
         self._most = _RECORDED_PER_PAGE * (limit if isinstance(limit, int) else DEFAULT_LIMIT) + _RECORDED_SPARE
         self._next_start = 0.0
-        self._frontier = self._web.frontier(url, plan)
+        self._frontier = self._tools.web.frontier(url, plan)
         #: URLs that the frontier has accepted and not yet returned, in its order.
         self._places: deque[QueuedPage] = deque()
         self._noted: set[str] = {url}
@@ -81,7 +80,7 @@ class CrawlSource(PageSource):
         else:
             await self.on_queued(await self._enqueue_start())
         if self._obeys:
-            wanted = await self._web.crawl_delay(self._start, self._agent)
+            wanted = await self._tools.web.crawl_delay(self._start, self._agent)
             self._delay = max(self._delay, min(wanted or 0.0, MAX_DELAY_S))
         if self._delay:
             self.width, self.browser_width = 1, 0
@@ -150,10 +149,10 @@ class CrawlSource(PageSource):
         return await self._robots_outcome(final)
 
     async def _robots_outcome(self, url: str) -> Outcome | None:
-        if not self._obeys or await self._web.allowed(url, self._agent):
+        if not self._obeys or await self._tools.web.allowed(url, self._agent):
             return None
         self._frontier.uncount()
-        return BlockedByRobots(await self._web.robots_note(url))
+        return BlockedByRobots(await self._tools.web.robots_note(url))
 
     async def _replay(self, rows: Sequence[QueuedPage]) -> None:
         """Offer the URLs of an earlier run to the frontier in the same order: each result depends on the earlier
@@ -171,7 +170,7 @@ class CrawlSource(PageSource):
         offers, warning = [(self._start, 0)], ""
         if self._sitemap != "skip":
             async with self._tools.scraper.slot(self._team, self._start, self._job_id):
-                listed, warning = await self._web.sitemap(self._start, _MAX_SITEMAP_URLS)
+                listed, warning = await self._tools.web.sitemap(self._start, _MAX_SITEMAP_URLS)
             offers += await self._new_urls(listed, 0)
         now = self._tools.clock.now()
 

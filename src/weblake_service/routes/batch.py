@@ -68,11 +68,8 @@ class BatchRoutes(JobRoutes):
             else:
                 job_records.create(db, job)
                 page_queue.add(db, new_id, ((url, 0) for url in urls), now)
-            reply: dict[str, object] = {
-                "success": True,
-                "id": new_id,
-                "url": f"{job_address(request, self.path)}/{new_id}",
-            }
+            url = f"{job_address(request, self.path)}/{new_id}"
+            reply: dict[str, object] = {"success": True, "id": new_id, "url": url}
             encoded = encode(reply if invalid is None else reply | {"invalidURLs": invalid})
             ticket.save(db, 200, encoded)
             return new_id, encoded

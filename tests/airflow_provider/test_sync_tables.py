@@ -210,7 +210,6 @@ def silent() -> Iterator[str]:
         ended.set()
 
 
-@pytest.mark.system
 def test_a_catalog_that_never_responds_holds_a_landing_for_some_time_only(
     airflow_db: None, root: Path, tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

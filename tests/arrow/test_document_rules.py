@@ -182,7 +182,7 @@ def test_the_identity_of_a_document_is_distinct_and_cheap() -> None:
     for other in (b"5", b"null", b'["text"]', b'{"a":1}'):
         raw = b'{"metadata":{"scrapeId":%b,"sourceURL":%b,"url":%b}}' % (other, other, other)
         parsed = parse_alone(raw)
-    assert (parsed.scrape_id, parsed.source_url, parsed.url) == (None, None, None)
+        assert (parsed.scrape_id, parsed.source_url, parsed.url) == (None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,23 @@ def test_base64_images_leave_their_alt_text_in_markdown_only() -> None:
     assert picture in markdown(f"<img src='{picture}' alt=x>", remove_base64_images=False)
 
 
+def test_lazily_loaded_images_get_their_url() -> None:
+    page = convert(
+        "<img src='data:image/gif;base64,R0' data-src='/late.png'><img srcset='/s.png 1x, /l.png 2x'><img src=now.png>",
+        formats=["images", "html"],
+    )
+    assert page.document["images"] == [
+        "https://site.example/late.png",
+        "https://site.example/l.png",
+        "https://site.example/docs/now.png",
+    ]
+
+
+def test_javascript_links_become_text() -> None:
+    assert markdown("<p><a href=' JavaScript:void(0)'>a</a> <a href='javascript:x()'>b</a></p>").endswith("b")
+    assert "javascript:x" not in markdown("<a href='javascript:x()'>b</a>")
+
+
 def test_links_are_absolute_unique_and_in_order() -> None:
     page = convert(
         "<base href='/root/'><a href='b'>1</a><a href='/a#x'>2</a><a href='b'>3</a><a href='#top'>4</a><a href=''>5</a>"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import FrameType, FunctionType
 from typing import Any, Unpack, cast
 
 import dagster as dg
@@ -347,14 +347,18 @@ def _at_source(body: Callable[..., Iterator[Result]], file: str, line: int) -> A
     before Python 3.13 it searches upwards for a line that begins a function. So the wrapped function has a source text
     of its own in `linecache`, in which its only function begins at this line.
     """
-    text = "\n" * (line - 1) + "def compute(context, **given): yield from body(context, **given)\n"
+
+    def compute(context: dg.AssetExecutionContext, **given: object) -> Iterator[Result]:
+        yield from body(context, **given)
+
+    text = "\n" * (line - 1) + "def compute(): ...\n"
     name = f"<{file}, line {line}>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
     places = (file if Path(file).is_file() else __file__, name)
-    codes = [next(each for each in compile(text, at, "exec").co_consts if isinstance(each, CodeType)) for at in places]
-    compute, wrapped = (FunctionType(code, {"body": body}) for code in codes)
-    compute.__wrapped__ = wrapped  # type: ignore[attr-defined]
-    return compute
+    codes = [compute.__code__.replace(co_filename=at, co_firstlineno=line) for at in places]
+    placed, wrapped = (FunctionType(code, globals(), closure=compute.__closure__) for code in codes)
+    placed.__wrapped__ = wrapped  # type: ignore[attr-defined]
+    return placed
 
 
 def _is_input(parameter: inspect.Parameter) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -16,6 +17,8 @@ from weblake import webhooks
 from weblake.errors import WeblakeError
 
 MAX_BODY = 1 << 20
+#: One request at a time: on SQLite, two events at once block Airflow's API server.
+ONE_AT_A_TIME = threading.Lock()
 COMPLETED = {"batch_scrape.completed": "batch_scrape", "crawl.completed": "crawl"}
 
 
@@ -58,7 +61,7 @@ class Delivery(BaseHTTPRequestHandler):
         if event.type not in COMPLETED or not event.id:
             return 204
         try:
-            with httpx.Client(base_url=sys.argv[2], timeout=2.5) as http:
+            with ONE_AT_A_TIME, httpx.Client(base_url=sys.argv[2], timeout=2.5) as http:
                 SEND[sys.argv[1]](http, {"kind": COMPLETED[event.type], "job_id": event.id, "status": "completed"})
         except (httpx.HTTPError, StopIteration) as error:
             self.log_error("The service has to send job %s again: %r", event.id, error)

@@ -57,6 +57,11 @@ with suppress(ModuleNotFoundError):
     settings.load_profile("weblake")
 
 
+#: A file system in memory, on Linux. On a disk, tests wait for hundreds of thousands of fsyncs.
+_MEMORY = "/dev/shm"
+if os.access(_MEMORY, os.W_OK) and (free := os.statvfs(_MEMORY)).f_bavail * free.f_frsize > 3 * 2**30:
+    os.environ.setdefault("TMPDIR", _MEMORY)
+    tempfile.tempdir = None
 _AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="weblake-airflow-home-"))
 atexit.register(shutil.rmtree, _AIRFLOW_HOME, ignore_errors=True)
 # Here, because Airflow reads them when it is imported, and tests outside of tests/airflow_provider import it, too.
@@ -72,34 +77,13 @@ os.environ |= {
     "_AIRFLOW_PROCESS_CONTEXT": "client",
 }
 
-#: A file system in memory, on Linux.
-_MEMORY = Path("/dev/shm")
-
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Remember the test, also if its marker deselects it: tests/promises compares the names in proofs."""
     item.config.stash.setdefault(COLLECTED, set()).add(item.nodeid)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Choose the directory of `tmp_path`, and restore the default handling of signals."""
-    _temporary_files_in_memory(config)
-    _default_signals()
-
-
-def _temporary_files_in_memory(config: pytest.Config) -> None:
-    """Let the default tier make its directories in memory, if there is a gigabyte.
-
-    On a disk that other processes use too, its tests wait for hundreds of thousands of fsyncs. The run of `.ci/run`,
-    which has the tests marked `system`, uses the disk.
-    """
-    if "not system" in config.getoption("markexpr") and os.access(_MEMORY, os.W_OK):
-        free = os.statvfs(_MEMORY)
-        if free.f_bavail * free.f_frsize > 2**30:
-            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
-
-
-def _default_signals() -> None:
+def pytest_configure() -> None:
     """Restore SIGINT, SIGTERM and SIGHUP, because child processes inherit ignored signals.
 
     `nohup`, a shell's background job and some CI runners start pytest with one of them ignored.

@@ -84,7 +84,12 @@ def test_o7_a_batch_lands_and_its_receipt_is_in_xcom(
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_a_task_buys_only_what_is_due(
-    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, deferrable: bool
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    tmp_path: Path,
+    deferrable: bool,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
 
@@ -104,6 +109,8 @@ def test_a_task_buys_only_what_is_due(
         run = run_one(run_dag, make, f"due_{deferrable}")
         assert run.state == "success"
         found: dict[str, Any] = returned(run, "land")
+        logged = {name: found[name] for name in ("fresh", "new", "changed", "gone", "files") if name in found}
+        assert json.dumps(logged) in task_logs(capfd)
         return found
 
     found = [receipt(count) for count in (2, 3, 3)]

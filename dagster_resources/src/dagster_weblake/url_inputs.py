@@ -30,7 +30,7 @@ def urls_of(given: object, column: str | None = None) -> list[str]:
     """
     urls = _urls_of(given, column)
     if not urls:
-        raise InvalidOption("The upstream asset returned no URL.", hint="Return at least one URL.")
+        raise InvalidOption("`urls` has no URL.", hint="Give at least one, or return one from the upstream asset.")
     return urls
 
 

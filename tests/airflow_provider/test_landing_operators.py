@@ -106,9 +106,7 @@ def test_a_task_buys_only_what_is_due(
                 report_changes=True,
             )
 
-        run = run_one(run_dag, make, f"due_{deferrable}")
-        assert run.state == "success"
-        found: dict[str, Any] = returned(run, "land")
+        found: dict[str, Any] = returned(run_one(run_dag, make, f"due_{deferrable}"), "land")
         logged = {name: found[name] for name in ("fresh", "new", "changed", "gone", "files") if name in found}
         assert json.dumps(logged) in task_logs(capfd)
         return found
@@ -117,11 +115,6 @@ def test_a_task_buys_only_what_is_due(
     assert [(each["requested"], each["fresh"], each["stored"]) for each in found] == [(2, 0, 2), (3, 2, 1), (3, 3, 0)]
     assert [each.get("new") for each in found] == [2, 1, None]
     assert weblake_connection.counts()["batch_scrape_started"] == 2
-
-
-def test_a_task_that_may_start_no_job_waits_for_its_job() -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-
     with pytest.raises(InvalidOption, match="needs wait_for_completion=True"):
         WeblakeBatchScrapeOperator(task_id="a", urls=["x"], to="y", refresh_after="7d", wait_for_completion=False)
 

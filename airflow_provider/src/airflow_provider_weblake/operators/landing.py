@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 #: Seconds by which Airflow's timeout of the deferral follows the trigger's own deadline; it only acts if the trigger
 #: fails.
 TIMEOUT_MARGIN_S = 900.0
-#: The parts of a receipt that the event of the end of its load does not have.
-LOGGED = ("fresh", "new", "changed", "gone", "files")
 #: Seconds after the start in which the service may not find the job yet.
 UNSEEN_S = 10.0
 #: Seconds in which a job that was started elsewhere is asked about after the deadline: it may have ended by now.
@@ -174,7 +172,7 @@ class LandingOperator(DatasetOperator):
             except errors.WeblakeError as error:  # what was landed is safe
                 self.log.warning("The receipt has no changes: %s `weblake changes` shows them later.", error)
         # The event of the end of a load that lands now has logged the rest of its receipt.
-        logged = LOGGED if landing.landed_at is None else receipt
+        logged = ("fresh", "new", "changed", "gone", "files") if landing.landed_at is None else receipt
         self.log.info("Landed: %s", json.dumps({name: receipt[name] for name in logged if name in receipt}))
         return self.report_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())
 

@@ -196,7 +196,7 @@ def _reported_load(step: Step, part: Part, job_key: dg.AssetKey) -> str:
     wanted = dg.AssetRecordsFilter(job_key, asset_partitions=None if part.key is None else [part.key])
     started = step.context.instance.fetch_materializations(wanted, limit=1).records
     load_id = metadata.load_named_by(started[0]) if started else None
-    if load_id is None:
+    if not load_id:
         raise AskPerson(f"No run has reported a job for {_named(step.key, part.key)}.", hint=_remedy(step, job_key))
     if _is_reported(step, load_id, part):
         raise AskPerson(

@@ -121,7 +121,7 @@ class WeblakeParquetIOManager(secret_config.SecretConfig, dg.ConfigurableIOManag
                     hint="Run the step again when they have ended.",
                 )
         # Metadata of the input would be an observation that hides the asset's materializations.
-        which = "" if rows.loads is None else f", loads {', '.join(rows.loads[:3])} of {len(rows.loads)}"
+        which = "" if rows.loads is None else f", loads {', '.join(rows.loads[:3]) or 'none'} of {len(rows.loads)}"
         context.log.info(f"Loaded the table {rows.table} of {reading.url}{which} as {type(value).__name__}.")
         return value
 
@@ -231,9 +231,9 @@ def rows_of(context: dg.InputContext, root: str, storage_options: Mapping[str, o
     if which == TABLE or not context.has_asset_key:
         return rows
     found = _loads(context, partitions, every=which == ALL)
-    _check(context, asked, [partition for partition, loads in found.items() if not loads])
+    _check(context, asked, [partition for partition, loads in found.items() if loads is None])
     dataset = orchestration.open_dataset(rows.root, storage_options=storage_options)
-    named = dict.fromkeys(load for loads in found.values() for load in loads)
+    named = dict.fromkeys(load for loads in found.values() for load in loads or ())
     with ThreadPoolExecutor(_READERS) as readers:
         receipts = list(readers.map(lambda load: _current(dataset, load, context), named))
     paths = (file.path for receipt in receipts for file in receipt.files)
@@ -267,21 +267,24 @@ def _time_keys(
     return keys
 
 
-def _loads(context: dg.InputContext, partitions: Sequence[str] | None, *, every: bool) -> dict[str | None, list[str]]:
+def _loads(
+    context: dg.InputContext, partitions: Sequence[str] | None, *, every: bool
+) -> dict[str | None, list[str] | None]:
     """Return the loads by partition, newest first: of the newest event that names one, or all.
 
-    Without partitions the key is None.
+    Without partitions the key is None. A partition for which no URL was ever due has none; without an event, None.
     """
     wanted: Sequence[str | None] = [None] if partitions is None else partitions
-    found: dict[str | None, list[str]] = {partition: [] for partition in wanted}
+    found: dict[str | None, list[str] | None] = dict.fromkeys(wanted)
     for first in range(0, len(wanted), _PARTITIONS):
         some = wanted[first : first + _PARTITIONS]
         left = set(some)
         texts = None if partitions is None else [str(each) for each in some]
         for load, record in named_loads(context.instance, context.asset_key, texts):
             partition = None if partitions is None else record.partition_key
-            if every or partition in left:
-                found[partition].append(load)
+            found[partition] = loads = found[partition] or []
+            if load and (every or partition in left):
+                loads.append(load)
                 left.discard(partition)
             if not left and not every:
                 break

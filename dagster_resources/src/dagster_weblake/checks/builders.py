@@ -102,15 +102,15 @@ def build_document_checks(
         wanted = {each.name for each in context.selected_asset_check_keys}
         dataset = _dataset(context, resource_key, to)
         loads: list[Load] = []
-        why = ""
+        nothing = Finding("There is no load to check: no URL was due.", passed=True)
         try:
             with in_dagster_terms():
                 loads = _loads_of(context, key, dataset)
         except NothingLandedError as error:
-            why = str(error)
+            nothing = Finding(str(error))
         for name in names:
             if name in wanted:
-                yield _result(key, name, _worst(name, loads, limits) if loads else Finding(why), severity)
+                yield _result(key, name, _worst(name, loads, limits) if loads else nothing, severity)
 
     return document_checks
 
@@ -249,14 +249,14 @@ def _loads_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey, dataset:
     """Return the loads to check, newest first: of each partition that the check's own run has landed, else one.
 
     Raises:
-        NothingLandedError: There is none.
+        NothingLandedError: There is none, although URLs were due.
     """
     landed: dict[str | None, tuple[str, dg.EventLogRecord]] = {}
     for record in _materializations(context, key):
         if load_id := load_named_by(record):
             landed.setdefault(record.partition_key, (load_id, record))
     named = list(landed.values()) or [_newest(context, key)]
-    return [_landed_load(load_id, record, dataset) for load_id, record in named]
+    return [_landed_load(load_id, record, dataset) for load_id, record in named if load_id]
 
 
 def _months_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[str]:
@@ -267,11 +267,11 @@ def _months_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list
 
 
 def _newest(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> tuple[str, dg.EventLogRecord]:
-    """Return the newest load of the run's partition, else of the asset, with its event."""
+    """Return the newest load of the run's partition, else of the asset, with its event; empty if no URL was due."""
     instance, partition = context.instance, context.run.tags.get(_PARTITION)
-    found = None if partition is None else next(named_loads(instance, key, [partition], pages=_SOME), None)
+    found = None if partition is None else _first(named_loads(instance, key, [partition], pages=_SOME))
     if found is None:
-        found = next(named_loads(instance, key, pages=_SOME), None)
+        found = _first(named_loads(instance, key, pages=_SOME))
         if partition is not None and found is not None and found[1].partition_key is not None:
             found = None  # the newest one is of another partition
     if found is None:
@@ -280,6 +280,16 @@ def _newest(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> tuple[s
             f"{key.to_user_string()}{where} has no materialization yet that names a load of weblake: there is nothing "
             "to check. Materialize it."
         )
+    return found
+
+
+def _first(named: Iterator[tuple[str, dg.EventLogRecord]]) -> tuple[str, dg.EventLogRecord] | None:
+    """Return the first load with its event; else the first event for which no URL was due."""
+    found = None
+    for each in named:
+        if each[0]:
+            return each
+        found = found or each
     return found
 
 

@@ -129,16 +129,17 @@ def definition_metadata(
 
 
 def load_named_by(record: dg.EventLogRecord) -> str | None:
-    """Return the load that a materialization's metadata name; None if the event names none."""
+    """Return the load that a materialization's metadata name; empty if no URL was due, None if the event names none."""
     event = record.asset_materialization
-    entry = None if event is None else event.metadata.get("weblake/load_id")
-    return entry.value if entry is not None and isinstance(entry.value, str) else None
+    found = {} if event is None else event.metadata
+    load = found["weblake/load_id"].value if "weblake/load_id" in found else "" if "weblake/fresh" in found else None
+    return load if isinstance(load, str) else None
 
 
 def named_loads(
     instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str] | None = None, *, pages: int | None = None
 ) -> Iterator[tuple[str, dg.EventLogRecord]]:
-    """Yield the loads that an asset's materializations name, with the events, newest first.
+    """Yield the loads that an asset's materializations name, with the events, newest first; empty if no URL was due.
 
     Args:
         instance: The instance of the event log.

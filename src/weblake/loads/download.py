@@ -64,14 +64,13 @@ class Download:
         client: Runs the read requests, three at a time at most.
         job: A job that has ended.
         until: Deadline of the download, in monotonic seconds.
-        first: The response with the first chunk, if the caller already has it.
     """
 
-    def __init__(self, client: FlowRunner, job: JobRef, *, until: float, first: Response | None = None) -> None:
+    def __init__(self, client: FlowRunner, job: JobRef, *, until: float) -> None:
         self.pager = ResultPager(job, client.retry, until=until)
         self._client = client
         self._until = until
-        self._next = None if first is None else _Prefetch((), lambda inspect: _inspected(first, inspect))
+        self._next: _Prefetch | None = None
         self._errors: Future[JobErrors] | None = None
         #: Whether the last response arrived within QUICK_S: then the next chunk is not prefetched.
         self._quick = False
@@ -184,11 +183,6 @@ class _Prefetch:
     def _set_head(self, head: Mapping[str, object]) -> None:
         if not self.head.done():
             self.head.set_result(head)
-
-
-def _inspected(reply: Response, inspect: _Inspect) -> Response:
-    inspect(reply.body)
-    return reply
 
 
 def _with_answers(flow: Flow[T], answer: Callable[[Request], Response | NoResponse]) -> Flow[T]:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from weblake.api import response_json
 from weblake.api.models import NEEDS_SCRIPTS, JobErrors
-from weblake.api.steps import Response
 from weblake.arrow import schemas
 from weblake.arrow.document_rows import DocumentBatches
 from weblake.arrow.documents import Parsed
@@ -57,7 +56,6 @@ def stage_job(
     scratch: Path,
     *,
     until: float,
-    first: Response | None = None,
 ) -> Staged:
     """Download a job's chunks and errors into a file on scratch, and return the staged load.
 
@@ -68,14 +66,12 @@ def stage_job(
         reconciler: Counts the documents; it has the list of submitted URLs.
         scratch: A directory that only this load uses.
         until: Deadline in monotonic seconds.
-        first: The response with the first chunk, if the caller already has it.
 
     Raises:
         JobGone: The job no longer exists, and nothing of it had been read.
         WeblakeError: The job cannot be read now.
     """
-    download = Download(client, job, until=until, first=first)
-    del first  # so that it is freed with its chunk
+    download = Download(client, job, until=until)
     rows = _Rows(intent, job, reconciler, scratch / "documents.parquet")
     with rows.file:
         try:

@@ -9,7 +9,6 @@ each second, and raises an interrupt again until the command ends.
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
@@ -40,8 +39,7 @@ def exit_code_of(end: BaseException) -> int:
 def end_on_ctrl_c() -> Iterator[None]:
     """Let Ctrl-C raise KeyboardInterrupt in the block, which is a whole command, and the process exit with 130.
 
-    After the command, while exit handlers run, Ctrl-C ends the process at once with 130. After the last exit handler,
-    while Python deletes its modules, Ctrl-C is ignored, and the process exits with the command's own code.
+    After the command, while exit handlers run, Ctrl-C ends the process at once with 130.
 
     If the process that started this one ignores SIGINT (as for a background job of a shell), it stays ignored. The
     handler of a program that calls the command line as a function stays.
@@ -50,9 +48,6 @@ def end_on_ctrl_c() -> Iterator[None]:
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    # The first handler that is registered is called last. After it Python resets SIGINT to the system's default, which
-    # would end the process by the signal; a signal that is ignored stays ignored.
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, _raise_again)
     signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _on_unraisable
@@ -70,9 +65,6 @@ def end_on_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, _end_now)
         signal.setitimer(signal.ITIMER_REAL, 0)
     if signal.SIGINT in _received:
-        # Python remembers an interrupt of code that was run from a text, such as a dataclass that was being made, and
-        # would end by the signal instead of with this code. The next code that is run from a text makes it forget.
-        exec("")  # noqa: S102 - an empty text
         sys.exit(code if isinstance(code, int) and code > INTERRUPTED else INTERRUPTED)
 
 

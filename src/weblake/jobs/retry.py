@@ -142,9 +142,12 @@ class Retry:
             request = replace(request, attempt=state.tries)
         begun = yield from now()
         reply = yield from send(request)
-        value, error = _outcome(reply, operation, read)
-        if error is None:
-            return value[0]
+        try:
+            if isinstance(reply, NoResponse) or not 200 <= reply.status < 300:
+                raise responses.error_of(reply, operation.name)
+            return read(reply)
+        except WeblakeError as raised:
+            error = raised
         if isinstance(reply, NoResponse) and state.error is not None and (yield from _seconds_left(policy)) <= 0:
             # The time limit cut off this try, so the error of the previous one is more useful.
             raise _deadline_error(state.error)
@@ -231,18 +234,6 @@ def _deadline_error(error: WeblakeError | None) -> DeadlineExceeded:
     over = DeadlineExceeded(f"The time limit passed{before or '.'}", hint="Give it more time, or try again.")
     over.__cause__ = error
     return over
-
-
-def _outcome(
-    reply: Response | NoResponse, operation: Operation[T], read: Callable[[Response], U]
-) -> tuple[tuple[U, ...], WeblakeError | None]:
-    """Return the value in a tuple, or an empty tuple and the error."""
-    if isinstance(reply, NoResponse) or not 200 <= reply.status < 300:
-        return (), responses.error_of(reply, operation.name)
-    try:
-        return (read(reply),), None
-    except WeblakeError as error:
-        return (), error
 
 
 def _may_repeat(reply: Response | NoResponse, error: WeblakeError, operation: Operation[T]) -> bool:

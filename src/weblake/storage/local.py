@@ -205,9 +205,12 @@ class LocalStorage:
             self._prove(folder)
 
     def _prove(self, folder: Path) -> None:
+        """Raise OSError (EXDEV, EROFS, EACCES) if files cannot be linked from the staging folder into this one."""
         if not folder.is_dir():
             raise not_a_directory(folder)
-        _prove_one_filesystem(self._root / TMP, folder)
+        absent = secrets.token_hex(8)
+        with suppress(FileNotFoundError):  # the kernel compares the mounts, bind mounts too, before it looks it up
+            (self._root / TMP / absent).rename(folder / absent)
         # Asked, and not tried: a reader that lists the table at this moment must not see an entry that vanishes.
         if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
@@ -274,16 +277,6 @@ def _sync_dir(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def _prove_one_filesystem(staging: Path, table: Path) -> None:
-    """Raise OSError (EXDEV, EROFS) if files cannot be linked from one directory to the other."""
-    absent = secrets.token_hex(8)
-    try:
-        # The file does not exist: the kernel compares the mounts, including bind mounts, before it looks it up.
-        (staging / absent).rename(table / absent)
-    except FileNotFoundError:
-        return
 
 
 def _files(directory: str, skipped: str, trail: tuple[Path, ...] = ()) -> Iterator[str]:

@@ -169,20 +169,15 @@ class _Prefetch:
         try:
             return fetch(self._read_head)
         finally:
-            self._set_head({})
+            if not self.head.done():
+                self.head.set_result({})
 
     def _read_head(self, body: response_json.JsonBytes) -> bool:
         if not self.head.done():
             head = response_json.read_head(body)
-            if head is not None:
-                self._set_head(head.fields)
-            elif len(body) > response_json.MAX_HEAD_BYTES:
-                self._set_head({})
+            if head is not None or len(body) > response_json.MAX_HEAD_BYTES:
+                self.head.set_result({} if head is None else head.fields)
         return False  # read on to the end of the body
-
-    def _set_head(self, head: Mapping[str, object]) -> None:
-        if not self.head.done():
-            self.head.set_result(head)
 
 
 def _with_answers(flow: Flow[T], answer: Callable[[Request], Response | NoResponse]) -> Flow[T]:

@@ -89,7 +89,6 @@ def wait_for_any(
     *,
     poll_s: float = LAST_POLL_S,
     max_credits: float | None = None,
-    unseen_s: float = UNSEEN_S,
 ) -> Flow[int]:
     """Poll several jobs in turn until one of them needs its caller, and return its index; at least one job is given.
 
@@ -102,9 +101,8 @@ def wait_for_any(
         retry: The client's retry rules.
         poll_s: Maximum seconds between two polls of a job; with more jobs than that, as many seconds as there are jobs.
         max_credits: Maximum credits that each job may use while it runs; None for no limit.
-        unseen_s: Seconds from now in which a 404 counts as "not there yet".
     """
-    unseen_until = (yield from now()) + unseen_s
+    unseen_until = (yield from now()) + UNSEEN_S
     pause, longest = FIRST_POLL_S, max(poll_s, FIRST_POLL_S, len(jobs) * BETWEEN_POLLS_S)
     seen, named = set[int](), dict[int, float]()
     while True:

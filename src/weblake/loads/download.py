@@ -25,7 +25,6 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.models import JobError, JobErrors
 from weblake.api.next_link import Query, query_of
 from weblake.api.steps import Flow, NoResponse, Request, Response, Send, send
-from weblake.credentials import one_line
 from weblake.errors import FixRequest, JobGone, MalformedReply
 from weblake.events import ChunkRead
 from weblake.jobs.polling import JobRef, get_status
@@ -107,11 +106,6 @@ class Download:
                 for each in found.errors
             ],
         )
-
-    def message(self) -> str:
-        """Return the service's error message for the job, on one line; empty if there is none."""
-        error = self.pager.head.get("error")
-        return one_line(error) if isinstance(error, str) else ""
 
     def has_expired(self) -> bool:
         """Return whether the job itself is gone, and not only one chunk of it on one of several servers."""

@@ -87,7 +87,7 @@ def stage_job(
             if rows.file.rows and download.has_expired():
                 return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone=gone)
             raise
-        return rows.close(errors, download.pager.head, message=download.message())
+        return rows.close(errors, download.pager.head)
 
 
 def stage_document(intent: Intent, job: JobRef, reconciler: Reconciler, scratch: Path, raw: bytes) -> Staged:
@@ -136,11 +136,9 @@ class _Rows:
         if self._batches.pending_bytes:
             self.file.write(self._batches.flush())
 
-    def close(
-        self, errors: JobErrors, head: Mapping[str, object], *, message: str = "", gone: JobGone | None = None
-    ) -> Staged:
+    def close(self, errors: JobErrors, head: Mapping[str, object], *, gone: JobGone | None = None) -> Staged:
         account = self._reconciler.close(errors, head)
-        credits_used, limit = head.get("creditsUsed"), self._intent.page_limit
+        error, limit = head.get("error"), self._intent.page_limit
         receipt = Receipt(
             load_id=self._intent.load_id,
             kind=self._job.kind,
@@ -150,11 +148,12 @@ class _Rows:
             fresh=self._intent.fresh or 0,
             **{name: getattr(account, name) for name in COUNTS},
             limit_reached=limit is not None and account.submitted - account.robots_blocked >= limit,
-            credits_used=amount_of(credits_used),
+            credits_used=amount_of(head.get("creditsUsed")),
         )
         written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())
         pages = "1 page has" if self._unrendered == 1 else f"{self._unrendered:,} pages have"
         text = f"{pages} landed without the text that scripts put in (column `warning`). {self._warning}"
+        message = one_line(error) if isinstance(error, str) else ""
         return Staged(written, account, receipt, message, gone, text if self._unrendered else "")
 
 

@@ -123,8 +123,8 @@ PLACES = {
 @proves(
     "H15",
     at="src/weblake/jobs/retry.py",
-    line="value, error = _outcome(reply, operation, read)",
-    becomes="value, error = _outcome((yield from send(request)), operation, read)",
+    line="reply = yield from send(request)",
+    becomes="yield from send(request); reply = yield from send(request)",
     case="302-itself",
 )
 @proves(

@@ -38,8 +38,8 @@ PAUSE_S, POLL_S = 0.05, 0.75 * polling.FIRST_POLL_S
 ROUNDING_S = 0.001
 #: The least seconds that a start has for its response, at the end of its load's time limit.
 LATE_S = starts.LEAST_S + ROUNDING_S
-#: The retry budget of one client; each success restores a fifth of a retry.
-RETRIES = 100
+#: Tries of a call that always fails.
+RETRIES = polling.SEEN_TRIES
 #: Tries of one call within a minute, at a service that always names the shortest time.
 NAMED = 30
 
@@ -157,7 +157,7 @@ def test_a_single_call_ends_within_its_deadline(behaviours: list[str], latency_s
 @given(cycles, latencies)
 @example(["leads on", "429, 59"], 0.0)
 def test_an_endless_activity_list_is_abandoned(behaviours: list[str], latency_s: float) -> None:
-    service = EndlessService(behaviours, 2 * usage_reports.MAX_PAGES + 2 * RETRIES, latency_s)
+    service = EndlessService(behaviours, usage_reports.MAX_PAGES * SINGLE.tries, latency_s)
     ended(service, lambda client: client.run(usage_reports.activity(client.retry)))
     assert service.clock.passed <= usage_reports.LISTING_S + WAIT_S + SINGLE.tries * READ_S
 

@@ -17,7 +17,7 @@ EXPIRED = reply({"success": False, "error": "Job expired"}, 404)
 def expiring(service: ScriptedService) -> Job:
     """A job that expires after two of three chunks."""
     job = Job(service, pages(6), cut=2)
-    service.on(job.read, reply(job.chunks[0]), EXPIRED)
+    service.on(job.read, reply(job.chunks[0]), reply(job.chunks[0]), EXPIRED)
     job.always(4, EXPIRED)
     service.on(f"{job.read}/errors", EXPIRED)
     return job
@@ -57,7 +57,7 @@ def test_h20_a_job_that_expires_during_the_download_lands_partially_if_allowed(
 )
 def test_h20_a_job_that_expires_after_its_last_chunk_is_not_complete(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
-    service.on(job.read, reply(job.chunks[0]), EXPIRED)
+    service.on(job.read, reply(job.chunks[0]), reply(job.chunks[0]), EXPIRED)
     service.on(f"{job.read}/errors", EXPIRED)
     lake.land(job=JOB).expect_error("JobGone", "after 4 documents")
     lake.land("--allow-partial", job=JOB).landed(pages(4), complete=False, missing=0)

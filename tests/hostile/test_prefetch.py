@@ -10,7 +10,6 @@ from landing_commands import Lake
 from scripted_job import JOB, OTHER, Job, Page, page
 from scripted_service import Connection, Play, ScriptedService, encoded, head, reply
 
-from weblake.jobs import polling
 from weblake.loads import download
 
 #: More than one read of a socket returns, so that the head arrives without the documents.
@@ -114,39 +113,6 @@ def test_a_failed_prefetch_is_requested_again(service: ScriptedService, lake: La
     service.first(f"{job.read}/errors", reply(b"", 500))
     lake.land(job=JOB, timeout=60).landed(documents)
     assert len(service.requests_for(job.at(2))) == 3
-
-
-def test_the_last_poll_delivers_the_first_chunk(service: ScriptedService, lake: Lake) -> None:
-    documents = long_pages(4)
-    job = Job(service, documents, cut=2)
-    job.first(0, reply(job.chunks[0] | {"status": "scraping"}))
-    job.first(2, reply(job.chunks[2] | {"status": "scraping", "data": [], "next": f"{service.url}{job.path}?skip=2"}))
-    lake.land(job=JOB).landed(documents)
-    assert len(service.requests_for(job.at(0))) == 2  # the end was found in it
-    other = Job(service, documents, cut=2, job_id=OTHER)
-    assert lake.land(job=OTHER).json["stored"] == 4
-    assert asked_once(service, other.at(0))
-
-
-def test_a_first_chunk_too_large_to_buffer_is_requested_again(
-    service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(polling, "MAX_KEPT_BYTES", 300_000)
-    documents = long_pages(4)
-    job = Job(service, documents)
-    lake.land(job=JOB).landed(documents)
-    assert len(service.requests_for(job.at(0))) == 2
-
-
-def test_a_large_first_chunk_with_its_status_after_the_documents_is_read_completely(
-    service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(polling, "MAX_KEPT_BYTES", 300_000)
-    documents = long_pages(4)
-    job = Job(service, documents)
-    job.chunks[0]["status"] = job.chunks[0].pop("status")
-    lake.land(job=JOB).landed(documents)
-    assert asked_once(service, job.at(0))
 
 
 def test_fast_responses_are_not_prefetched(

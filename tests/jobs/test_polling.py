@@ -219,17 +219,6 @@ def test_each_poll_is_reported_with_its_counts() -> None:
     assert [(poll.status, poll.completed, poll.total) for poll in polls] == [("scraping", 1, 3), ("completed", 3, 3)]
 
 
-def test_the_first_chunk_is_kept_if_its_poll_saw_the_end() -> None:
-    kept: list[Response] = []
-    link = f"http://service.test/v2/crawl/{JOB.job_id}?skip=0"
-    wait([status(next=link), status("completed", data=[{"markdown": "x"}])], keep=kept.append)
-    assert [b"markdown" in bytes(each.body) for each in kept] == [True]
-    cut = Response(200, {}, status("completed", data=[{"markdown": "x"}]).body, complete=False)
-    wait([status(next=link, data=[{"markdown": "x"}]), status("completed")], keep=kept.append)  # not the first chunk
-    wait([cut], keep=kept.append)
-    assert len(kept) == 1, "a response that was cut off is no whole chunk"
-
-
 def test_documents_before_a_head_that_ends_in_spaces_are_documents() -> None:
     """The next poll uses the next address, as after a head at the beginning."""
     link = f"http://service.test/v2/crawl/{JOB.job_id}?skip=1"
@@ -240,10 +229,7 @@ def test_documents_before_a_head_that_ends_in_spaces_are_documents() -> None:
 
 def test_a_status_is_read_up_to_its_first_document() -> None:
     body = memoryview(status(data=[{"markdown": "x"}]).body)
-    for rules in ({}, {"keep": lambda reply: None}):
-        enough = wait([status("completed")], **rules).sent[0].stop_when
-        assert enough is not None
-        assert enough(body), "the job runs, so its documents are read later"
-        assert not enough(body[:20])
-    ended = memoryview(status("completed", data=[{"markdown": "x"}]).body)
-    assert not enough(ended), "the chunk of an ended job is kept"
+    enough = wait([status("completed")]).sent[0].stop_when
+    assert enough is not None
+    assert enough(body)
+    assert not enough(body[:20])

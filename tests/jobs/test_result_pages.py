@@ -195,8 +195,8 @@ class Linked(ScriptedTransport):
 @proves(
     "H17",
     at="src/weblake/jobs/polling.py",
-    line="operation = replace(operation, request=next_request)",
-    becomes="operation = replace(operation, request=replace(operation.request, query=asked)); continue",
+    line="operation = replace(operation, request=replace(operation.request, query=following))",
+    becomes="operation = replace(operation, request=replace(operation.request, query=following)); continue",
     case="endless",
 )
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_h17_a_chain_of_new_documents_ends_with_the_time_limit() -> None:
 
 #: What reads a job: each of these may be given a reply that drips for ever.
 READS: dict[str, Callable[[Retry, float], Flow[object]]] = {
-    "the first poll": lambda rules, until: polling.wait(JOB, rules, until=until, keep=lambda reply: None),
+    "the first poll": lambda rules, until: polling.wait(JOB, rules, until=until),
     "a glance": lambda rules, until: polling.get_status(JOB, rules, RetryPolicy(until=until)),
     "a chunk": lambda rules, until: ResultPager(JOB, rules, until=until).read_chunk(),
     "the list of errors": lambda rules, until: download._errors(JOB, rules, until),

@@ -37,7 +37,7 @@ from weblake.errors import (
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.jobs.retry import SINGLE, Retry, RetryBudget, RetryPolicy, RetryState
+from weblake.jobs.retry import SINGLE, RetryPolicy, RetryState
 
 HTML = reply(200, b"<html>")
 
@@ -50,16 +50,6 @@ def test_h4_a_read_and_a_cancel_are_repeated(operation: Operation[object], troub
     transport.run(retry().call(operation))
     assert [request.method for request in transport.sent] == [operation.request.method] * 2
     assert 0 < transport.slept[0] < 1
-
-
-@proves("H4", at="src/weblake/jobs/retry.py", line="if not named and not self.budget.take():", becomes="if False:")
-def test_h4_all_calls_of_a_client_share_one_retry_budget() -> None:
-    rules = Retry(budget=RetryBudget(20), jitter=lambda: 0.0)
-    transport = ScriptedTransport([reply(503)])
-    for _ in range(10):
-        with pytest.raises(ServiceUnavailable):
-            transport.run(rules.call(READ))
-    assert len(transport.sent) == 10 + 20 // 5
 
 
 #: What a service may say of itself is no evidence that nothing was started.
@@ -322,29 +312,6 @@ def test_the_pauses_of_a_call_may_take_a_whole_minute(seconds: str, tries: int) 
     assert len(transport.sent) == tries
 
 
-def test_five_successes_restore_the_budget_of_one_retry() -> None:
-    rules = Retry(budget=RetryBudget(10), jitter=lambda: 0.0)
-
-    def sends(*script: Response) -> int:
-        transport = ScriptedTransport([*script])
-        with contextlib.suppress(ServiceUnavailable):
-            transport.run(rules.call(READ))
-        return len(transport.sent)
-
-    assert sends(reply(503)) == 1 + 2
-    assert [sends(reply()) for _ in range(4)] == [1] * 4
-    assert sends(reply(503)) == 1
-    assert sends(reply()) == 1
-    assert sends(reply(503)) == 1 + 1
-    assert [sends(reply()) for _ in range(30)] == [1] * 30
-    assert sends(reply(503)) == 1 + 2, "a budget is never larger than it was at first"
-
-
-def test_a_client_may_retry_a_hundred_calls_in_a_row() -> None:
-    budget = RetryBudget()
-    assert sum(budget.take() for _ in range(1000)) == 100
-
-
 def test_pauses_of_a_long_retry_stop_growing_at_20_seconds() -> None:
     """A long policy lasts nearly as long as it says, and then ends."""
     transport = ScriptedTransport([reply(503)])
@@ -382,12 +349,6 @@ def test_a_definite_response_that_comes_after_the_deadline_is_not_hidden_by_the_
     transport = ScriptedTransport([reply(502), reply(401)])
     with pytest.raises(AuthenticationFailed):
         transport.run(retry().call(READ, RetryPolicy(until=transport.at + 0.01 + 0.30 + 0.005)))
-    assert len(transport.sent) == 2
-
-
-def test_a_pause_that_the_service_names_takes_no_token_of_the_budget() -> None:
-    transport = ScriptedTransport([reply(429, {}, {"retry-after": "1"}), reply()])
-    transport.run(Retry(budget=RetryBudget(0)).call(READ))
     assert len(transport.sent) == 2
 
 
@@ -432,15 +393,6 @@ def test_a_call_is_retried_for_about_a_minute_by_default(response: Response | No
     with pytest.raises(RetryLater):
         transport.run(retry(random.Random(seed).random).call(READ))
     assert 40 <= sum(transport.slept) <= 60
-
-
-@proves("H1", at="src/weblake/jobs/retry.py", line="if not named and not self.budget.take():", becomes="if False:")
-def test_h1_a_429_without_retry_after_uses_the_shared_retry_budget() -> None:
-    rules, transport = Retry(budget=RetryBudget(10), jitter=lambda: 0.0), ScriptedTransport([reply(429)])
-    for _ in range(3):
-        with pytest.raises(RateLimited):
-            transport.run(rules.call(READ))
-    assert len(transport.sent) == 3 + 10 // 5
 
 
 def waited(header: str, chance: float, status: int, **more: str) -> tuple[list[float], RateLimited | None]:

@@ -30,7 +30,7 @@ DAY_DIR = "/documents/load_date=DAY"
 LEDGER = "/_weblake/ledger"
 #: All that a root may contain after a load, except files of dead runs in `_weblake/tmp`.
 EXPECTED = {
-    *(DOCUMENTS, ERRORS, "/_weblake/layout.json", "/_weblake/slots/index.json"),
+    *(DOCUMENTS, ERRORS, "/_weblake/layout.json"),
     *(f"{LEDGER}/ID{step}.json" for step in ("", ".start-1", ".owner", ".job", ".lander", ".done")),
 }
 

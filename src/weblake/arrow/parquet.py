@@ -1,13 +1,12 @@
 """Writes Parquet files to a local scratch directory, one row group at a time, and reads their footers.
 
-A file is usable after `close` has written its footer, synced it to disk and verified it by reading it back. If an error
-occurs before that, the file is removed.
+A file is usable after `close` has written its footer and verified it by reading it back. If an error occurs before
+that, the file is removed. It is synced when the storage publishes it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -37,7 +36,7 @@ VERSION_KEY = b"weblake.schema_version"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that was closed, synced and verified."""
+    """A file that was closed and verified."""
 
     path: Path
     rows: int
@@ -61,23 +60,18 @@ class ParquetFile:
         #: The batches of the row group that is not complete yet, and their bytes of Arrow data.
         self._group: list[pa.RecordBatch] = []
         self._pending_bytes = 0
-        self._is_open = False
         #: The row groups that another thread is encoding, or is to encode.
         self._encoding: list[Future[None]] = []
         with self._storage():
             self.path.open("xb").close()
-        with self._storage(), self._remove_on_error():
             self._sink = pa.OSFile(str(self.path), "wb")
             self._writer = _writer(self._sink, schema)
-            self._thread = ThreadPoolExecutor(1, "weblake-parquet")
-            self._is_open = True
+        self._thread = ThreadPoolExecutor(1, "weblake-parquet")
+        self._is_open = True
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch of exactly this schema; full row groups are written to disk."""
-        self._require_open()
-        with self._storage(), self._remove_on_error():
-            if not batch.schema.equals(self.schema):
-                raise ValueError(f"A batch for {self.path.name} has another schema than the file.")
+        with self._storage():
             self._group.append(batch)
             self._pending_bytes += batch.nbytes
             self.rows += batch.num_rows
@@ -85,12 +79,11 @@ class ParquetFile:
                 self._encode_group()
 
     def close(self, receipt_json: bytes | None = None) -> Written:
-        """Write the footer, sync the file to disk, verify it, and return its path, rows and bytes.
+        """Write the footer, verify the file, and return its path, rows and bytes.
 
         `receipt_json` is one JSON object for the footer; `read_receipt` returns it.
         """
-        self._require_open()
-        with self._storage(), self._remove_on_error():
+        with self._storage():
             self._encode_group()
             self._wait()
             footer = {VERSION_KEY: str(SCHEMA_VERSION).encode()}
@@ -99,22 +92,10 @@ class ParquetFile:
             self._writer.add_key_value_metadata(footer)
             self._writer.close()
             self._sink.close()
-            _sync(self.path)
             self._check(receipt_json)
             self._is_open = False
             self._thread.shutdown()
             return Written(self.path, self.rows, self.path.stat().st_size)
-
-    def abort(self) -> None:
-        """Remove the file, unless `close` has returned it."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        self._thread.shutdown()  # the row group that is being encoded uses the writer
-        for part in (self._writer, self._sink):
-            with suppress(OSError, pa.ArrowException):
-                part.close()
-        self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
@@ -122,11 +103,13 @@ class ParquetFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.abort()
-
-    def _require_open(self) -> None:
         if not self._is_open:
-            raise ValueError(f"{self.path.name} is closed.")
+            return
+        self._thread.shutdown()  # the row group that is being encoded uses the writer
+        for part in (self._writer, self._sink):
+            with suppress(OSError, pa.ArrowException):
+                part.close()
+        self.path.unlink(missing_ok=True)
 
     def _encode_group(self) -> None:
         self._wait(left=1)
@@ -160,15 +143,6 @@ class ParquetFile:
             raise _storage_error(self.path, "a file of that name is there already") from None
         except OSError as e:
             raise _storage_error(self.path, str(e)) from e
-
-    @contextmanager
-    def _remove_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.abort()
-            self.path.unlink(missing_ok=True)  # also of a file that was never opened
-            raise
 
 
 def _writer(out: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
@@ -238,11 +212,6 @@ def _receipt(metadata: pq.FileMetaData) -> dict[str, object] | None:
     except (KeyError, ValueError, RecursionError):
         return None
     return receipt if isinstance(receipt, dict) else None
-
-
-def _sync(path: Path) -> None:
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
 
 
 def _storage_error(path: Path | str, why: str) -> StorageRefused:

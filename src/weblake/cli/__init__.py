@@ -1,6 +1,7 @@
 """The entry point of the command line: its streams, its errors and its exit codes.
 
-The modules of the commands import what they need when a command runs, so that `weblake --help` does not load Arrow.
+The module of a command is imported when the command is run, and imports most of what it needs then: `weblake serve`
+does not load what lands data, and `weblake --help` does not load Arrow.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, cast
@@ -19,57 +21,49 @@ from weblake.cli import interrupts
 from weblake.errors import InvalidOption, RetryLater, StorageRefused, WeblakeError
 
 _JSON, _NEW = "--json", "--new"
+#: The commands in the order of the help: their group, their module, and the functions; a name may end with `_`.
+_COMMANDS = (
+    ("", "single_pages", "scrape", "parse"),
+    ("", "landing", "batch", "crawl", "land", "loads", "changes"),
+    ("", "orphans", "orphans"),
+    ("", "jobs", "status", "cancel", "errors"),
+    ("", "discovery", "map_", "search", "crawls", "preview"),
+    ("", "reports", "usage", "activity"),
+    ("browser", "remote_browsers", "create", "list_", "execute", "close"),
+    ("", "remote_browsers", "interact", "stop"),
+    ("", "local", "serve", "demo"),
+    ("", "init", "init"),
+    ("", "doctor", "doctor"),
+    ("table", "tables", "add", "sync", "status", "list_", "remove"),
+    ("webhook", "local", "verify"),
+)
 
 
 def main() -> None:
     """Run the command line; exit with 0 (complete), 1 (failed), 2 (bad usage) or 130 (interrupted)."""
     with interrupts.end_on_ctrl_c():
         _open_streams()
-        _run(_commands())
+        _run(_commands(*sys.argv[1:2]))
+
+
+def _commands(name: str = "") -> Callable[..., object]:
+    """Return the command line with the command or group of this name; with all of them if there is none."""
+    from typer.main import get_command
+
+    from weblake.cli.app import app
+
+    for each in [each for each in _COMMANDS if name and name in each] or _COMMANDS:
+        _add(each)
+    return get_command(app)
 
 
 @cache
-def _commands() -> Callable[..., object]:
-    """Return the command line with all commands; it is built once in a process, which takes 50 ms."""
-    import typer
-    from typer.main import get_command
+def _add(commands: tuple[str, ...]) -> None:
+    from weblake.cli.app import GROUPS, add_command
 
-    from weblake.cli import (
-        discovery,
-        doctor,
-        init,
-        jobs,
-        landing,
-        local,
-        orphans,
-        remote_browsers,
-        reports,
-        single_pages,
-        tables,
-    )
-    from weblake.cli.app import add_command, app
-
-    browser = typer.Typer(help="Remote browser sessions.", no_args_is_help=True)
-    webhook = typer.Typer(help="Webhook deliveries.", no_args_is_help=True)
-    table = typer.Typer(help="Delta Lake and Iceberg tables of a dataset.", no_args_is_help=True)
-    for group, commands in (
-        (app, (single_pages.scrape, single_pages.parse)),
-        (app, (landing.batch, landing.crawl, landing.land, landing.loads, landing.changes, orphans.orphans)),
-        (app, (jobs.status, jobs.cancel, jobs.errors)),
-        (app, (discovery.map_, discovery.search, discovery.crawls, discovery.preview)),
-        (app, (reports.usage, reports.activity)),
-        (browser, (remote_browsers.create, remote_browsers.list_, remote_browsers.execute, remote_browsers.close)),
-        (app, (remote_browsers.interact, remote_browsers.stop, local.serve, local.demo)),
-        (app, (init.init, doctor.doctor)),
-        (table, (tables.add, tables.sync, tables.status, tables.list_, tables.remove)),
-        (webhook, (local.verify,)),
-    ):
-        for command in commands:
-            add_command(group, command)
-    app.add_typer(browser, name="browser")
-    app.add_typer(table, name="table")
-    app.add_typer(webhook, name="webhook")
-    return get_command(app)
+    group, module, *names = commands
+    for name in names:
+        add_command(GROUPS[group], getattr(import_module(f"weblake.cli.{module}"), name))
 
 
 def _run(commands: Callable[..., object]) -> None:

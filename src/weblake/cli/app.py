@@ -11,14 +11,15 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 import weblake
 from weblake.errors import InvalidOption, WeblakeError
-from weblake.orchestration import Dataset, Naming, Terms, open_dataset, refuse_memory
-from weblake.output import show_text
+
+if TYPE_CHECKING:
+    from weblake.orchestration import Dataset, Naming
 
 FAILED, BAD_USAGE = 1, 2
 DAY_S = 24 * 3600.0
@@ -45,9 +46,20 @@ app = typer.Typer(
 )
 
 
+#: The groups of commands; "" is none.
+GROUPS = {
+    "": app,
+    "browser": typer.Typer(help="Remote browser sessions.", no_args_is_help=True),
+    "table": typer.Typer(help="Delta Lake and Iceberg tables of a dataset.", no_args_is_help=True),
+    "webhook": typer.Typer(help="Webhook deliveries.", no_args_is_help=True),
+}
+for _name in ("browser", "table", "webhook"):
+    app.add_typer(GROUPS[_name], name=_name)
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
-        show_text(weblake.__version__)
+        typer.echo(weblake.__version__)
         raise typer.Exit
 
 
@@ -158,9 +170,9 @@ class TermsOptions:
         DAY_S
     )
 
-    def terms(self) -> Terms:
+    def terms(self) -> weblake.Terms:
         """Return the terms for the load."""
-        return Terms(**vars(self))
+        return weblake.Terms(**vars(self))
 
 
 @dataclass(frozen=True)
@@ -219,6 +231,8 @@ class NamingOptions(PartitionOptions):
         Raises:
             InvalidOption: More than one key is given; or as `keys`.
         """
+        from weblake.orchestration import Naming
+
         given = self.key or []
         if len(given) > 1:
             raise InvalidOption(
@@ -230,8 +244,7 @@ class NamingOptions(PartitionOptions):
 
 def add_command(to: typer.Typer, command: Callable[..., None]) -> None:
     """Add a function as a command of its name, with the options of its groups in place of the groups."""
-    # Not get_type_hints, which on Python 3.10 wraps a parameter with the default None in Optional.
-    hints = inspect.get_annotations(command, eval_str=True)
+    hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {each: hint for each, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
@@ -271,6 +284,8 @@ def dataset_to_land_in(root: str) -> Dataset:
     Raises:
         StorageRefused: The root cannot be used, or is in memory.
     """
+    from weblake.orchestration import open_dataset, refuse_memory
+
     dataset = open_dataset(root)
     refuse_memory(dataset, "this command")
     return dataset

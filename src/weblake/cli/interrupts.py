@@ -1,23 +1,18 @@
 """Signals that end a command (SIGINT, SIGTERM, SIGHUP): it cleans up, and its exit code names the signal.
 
 Python raises KeyboardInterrupt wherever the main thread is at that moment. In a callback of a weak reference, in a
-finalizer, or in a library that catches everything, the interrupt is lost and the command continues. So it is raised
-again each second until the command ends.
-
-Python calls the handler of a signal between two instructions of the main thread. A signal that arrives just before a
-call that waits (for a line of a terminal, for a lock) is handled after that call, which may be never. So a thread
-interrupts the call.
+finalizer, or in a library that catches everything, the interrupt is lost and the command continues. And Python calls
+the handler of a signal between two instructions of the main thread: a signal that arrives just before a call that waits
+(for a line of a terminal, for a lock) is handled after that call, which may be never. So a timer interrupts such a call
+each second, and raises an interrupt again until the command ends.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
-import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -28,14 +23,8 @@ INTERRUPTED = 130
 #: SIGHUP: the terminal, or the shell that started the command, has ended. Windows does not have it.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
-#: Seconds after which an interrupt is raised again.
+#: Seconds of the timer.
 _REPEAT_S = 1.0
-
-#: The same if it is known to be lost: long enough for the callback to return.
-_REPEAT_LOST_S = 0.01
-
-#: Seconds between two attempts to interrupt the call that the main thread waits in.
-_WAKE_S = 0.1
 
 #: The signals whose handler has run. Not an Event: its lock may be held by the code that a second SIGINT interrupts.
 _received: set[int] = set()
@@ -50,8 +39,7 @@ def exit_code_of(end: BaseException) -> int:
 def end_on_ctrl_c() -> Iterator[None]:
     """Let Ctrl-C raise KeyboardInterrupt in the block, which is a whole command, and the process exit with 130.
 
-    After the command, while exit handlers run, Ctrl-C ends the process at once with 130. After the last exit handler,
-    while Python deletes its modules, Ctrl-C is ignored, and the process exits with the command's own code.
+    After the command, while exit handlers run, Ctrl-C ends the process at once with 130.
 
     If the process that started this one ignores SIGINT (as for a background job of a shell), it stays ignored. The
     handler of a program that calls the command line as a function stays.
@@ -60,16 +48,13 @@ def end_on_ctrl_c() -> Iterator[None]:
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    # The first handler that is registered is called last. After it Python resets SIGINT to the system's default, which
-    # would end the process by the signal; a signal that is ignored stays ignored.
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, _raise_again)
     signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _on_unraisable
+    signal.setitimer(signal.ITIMER_REAL, _REPEAT_S, _REPEAT_S)
     code: object = 0
     try:
-        with _wake_main_thread():
-            yield
+        yield
     except KeyboardInterrupt:
         _received.add(signal.SIGINT)
     except SystemExit as end:
@@ -80,39 +65,11 @@ def end_on_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, _end_now)
         signal.setitimer(signal.ITIMER_REAL, 0)
     if signal.SIGINT in _received:
-        # Python remembers an interrupt of code that was run from a text, such as a dataclass that was being made, and
-        # would end by the signal instead of with this code. The next code that is run from a text makes it forget.
-        exec("")  # noqa: S102 - an empty text
         sys.exit(code if isinstance(code, int) and code > INTERRUPTED else INTERRUPTED)
-
-
-@contextmanager
-def _wake_main_thread() -> Iterator[None]:
-    """In the block, let a signal interrupt the call that the main thread waits in, until its handler has run."""
-    main = threading.get_ident()
-    receiver, sender = socket.socketpair()
-
-    def wake() -> None:
-        with receiver:
-            while data := receiver.recv(1):
-                while data[0] in (signal.SIGINT, *SIGNALS) and data[0] not in _received:
-                    time.sleep(_WAKE_S)
-                    signal.pthread_kill(main, signal.SIGALRM)
-
-    thread = threading.Thread(target=wake, name="weblake-signals", daemon=True)
-    with sender:
-        sender.settimeout(0)
-        previous = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-        thread.start()
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(previous)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     _received.add(number)
-    signal.setitimer(signal.ITIMER_REAL, _REPEAT_S, _REPEAT_S)
     raise KeyboardInterrupt
 
 
@@ -129,10 +86,8 @@ def _raise_again(number: int, frame: FrameType | None) -> None:
 
 
 def _on_unraisable(lost: sys.UnraisableHookArgs) -> None:
-    """Report an error that a callback could not raise; an interrupt is raised again at once instead."""
-    if lost.exc_type is KeyboardInterrupt:
-        signal.setitimer(signal.ITIMER_REAL, _REPEAT_LOST_S, _REPEAT_S)
-    else:
+    """Report an error that a callback could not raise, but for an interrupt, which is raised again."""
+    if lost.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(lost)
 
 

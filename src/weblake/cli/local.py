@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from weblake import output
-from weblake.api import webhooks
 from weblake.cli.app import Json
 from weblake.errors import FixRequest
 
@@ -154,6 +153,8 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Checks a delivery's signature; the secret is WEBLAKE_WEBHOOK_SECRET."""
+    from weblake.api import webhooks
+
     try:
         raw = sys.stdin.buffer.read() if str(body) == "-" else body.read_bytes()
     except OSError as error:

@@ -266,10 +266,8 @@ class Ledger:
             StorageRefused: The record is damaged, of a newer version, or of another load than `load_id`.
         """
         data = self.storage.read(name)
-        return None if data is None else self.decode_record(name, data, load_id, kind)
-
-    def decode_record(self, name: str, data: bytes, load_id: str, kind: type[R]) -> R:
-        """Return the record that these bytes encode; raises as `read_record`."""
+        if data is None:
+            return None
         version = self._decoded(name, data, _Versioned).version
         if not 1 <= version <= VERSION:
             raise self._unknown(name, f"it has version {version}, which this weblake does not know")

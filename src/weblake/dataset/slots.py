@@ -2,7 +2,6 @@
 
     _weblake/slots/<group>/<load_id>.json         a landed load that has not been retired
     _weblake/slots/<group>/<load_id>.publishing   a load that a run began to publish
-    _weblake/slots/index.json                     every landed load of the root is in the index
 
 A group holds the loads that may replace each other: all loads of a slot with a partition value, or the loads of one
 run in a slot without one. An entry is created after the documents are published and before the group is listed, so of

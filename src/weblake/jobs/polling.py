@@ -7,7 +7,7 @@ parameter is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ from weblake import events
 from weblake.api import models, response_json, responses
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.models.lenient import MAX_NUMBER
-from weblake.api.next_link import Query, query_of
+from weblake.api.next_link import query_of
 from weblake.api.operation import Operation
 from weblake.api.steps import Flow, Response, now, sleep
 from weblake.errors import DeadlineExceeded, JobGone, Remedy, RetryLater, WeblakeError
@@ -37,11 +37,8 @@ NOT_FOUND = 404
 UNSEEN_TRIES, SEEN_TRIES = 8, 20
 #: Maximum pause before another poll, in seconds, if the service names a time after the deadline.
 MAX_RETRY_AFTER_S = 3600.0
-#: Maximum size of a response head that is read without the rest, in bytes.
-HEAD_BYTES = 1 << 16
-
-#: Maximum size of a first chunk that a poll reads to its end, in bytes; most chunks have ten million.
-MAX_KEPT_BYTES = 32 << 20
+#: Bytes in which a head is searched; for a longer one the response is read to its end.
+HEAD_BYTES = 1 << 17
 
 
 class OverBudget(Exception):
@@ -92,7 +89,6 @@ def wait_for_any(
     *,
     poll_s: float = LAST_POLL_S,
     max_credits: float | None = None,
-    unseen_s: float = UNSEEN_S,
 ) -> Flow[int]:
     """Poll several jobs in turn until one of them needs its caller, and return its index; at least one job is given.
 
@@ -105,9 +101,8 @@ def wait_for_any(
         retry: The client's retry rules.
         poll_s: Maximum seconds between two polls of a job; with more jobs than that, as many seconds as there are jobs.
         max_credits: Maximum credits that each job may use while it runs; None for no limit.
-        unseen_s: Seconds from now in which a 404 counts as "not there yet".
     """
-    unseen_until = (yield from now()) + unseen_s
+    unseen_until = (yield from now()) + UNSEEN_S
     pause, longest = FIRST_POLL_S, max(poll_s, FIRST_POLL_S, len(jobs) * BETWEEN_POLLS_S)
     seen, named = set[int](), dict[int, float]()
     while True:
@@ -122,7 +117,6 @@ def wait_for_any(
                     each.job,
                     _head_operation(each.job),
                     retry,
-                    None,
                     seen=index in seen,
                     until=each.until,
                     unseen_until=unseen_until,
@@ -156,7 +150,6 @@ def wait(
     first_s: float = FIRST_POLL_S,
     poll_s: float = LAST_POLL_S,
     max_credits: float | None = None,
-    keep: Callable[[Response], None] | None = None,
     until_deadline: bool = False,
 ) -> Flow[dict[str, object]]:
     """Poll until the job has ended, and return the head of its last status response.
@@ -169,8 +162,6 @@ def wait(
         first_s: Seconds between the first two polls; the pauses grow from there.
         poll_s: Maximum seconds between polls; a random part is subtracted, so that many clients do not poll at once.
         max_credits: Maximum credits that the job may use while it runs; None for no limit.
-        keep: Called with the response that holds the job's first chunk, complete, if a poll found there that the job
-            has ended: the caller then need not request it again.
         until_deadline: Whether DeadlineExceeded is raised at the deadline and not before, also if the service asks to
             come back later than that: it is asked again after an hour at most. A caller that cancels the job then
             needs this, because one such response, or one wrong header, must not end a job that has hours left.
@@ -181,16 +172,12 @@ def wait(
         JobGone: The job is unknown or expired.
     """
     begun = yield from now()
-    operation = _head_operation(job, keep)
-    asked: Query = ()
+    operation = _head_operation(job)
     pause, seen = first_s, False
     try:
         while True:
-            kept = None if asked else keep
             try:
-                head = yield from _poll(
-                    job, operation, retry, kept, seen=seen, until=until, unseen_until=begun + unseen_s
-                )
+                head = yield from _poll(job, operation, retry, seen=seen, until=until, unseen_until=begun + unseen_s)
             except DeadlineExceeded:
                 left = until - (yield from now())
                 if not until_deadline or left <= 0:
@@ -210,9 +197,7 @@ def wait(
                 if not head.empty and following is not None:
                     # There are documents: newer ones are at the next address. It is asked for after a pause only: while
                     # pages arrive faster than responses, each response would have some, and this would be a busy loop.
-                    asked = following
-                    next_request = replace(operation.request, query=asked, stop_when=_head_is_there)
-                    operation = replace(operation, request=next_request)
+                    operation = replace(operation, request=replace(operation.request, query=following))
             left = until - (yield from now())
             if left <= 0:
                 raise _deadline_error(job)
@@ -233,7 +218,6 @@ def _poll(
     job: JobRef,
     operation: Operation[models.JobStatus],
     retry: Retry,
-    keep: Callable[[Response], None] | None,
     *,
     seen: bool,
     until: float,
@@ -247,7 +231,7 @@ def _poll(
     """
     policy = RetryPolicy(tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until, named_pauses=named_pauses)
     try:
-        return (yield from retry.exchange(operation, partial(_read_head, operation.name, keep=keep), policy))
+        return (yield from retry.exchange(operation, partial(_read_head, operation.name), policy))
     except JobGone as error:
         if seen or error.status != NOT_FOUND or (yield from now()) >= unseen_until:
             raise
@@ -260,10 +244,10 @@ def _poll(
         raise _deadline_error(job, error.__cause__) from error
 
 
-def _head_operation(job: JobRef, keep: object = None) -> Operation[models.JobStatus]:
-    """Return the status read, cut off before the first document; with `keep`, that of an ended job is read whole."""
+def _head_operation(job: JobRef) -> Operation[models.JobStatus]:
+    """Return the status read, cut off before the first document."""
     read = JOB_KINDS[job.kind].read(job.job_id)
-    return replace(read, request=replace(read.request, stop_when=_head_is_there if keep is None else _is_running))
+    return replace(read, request=replace(read.request, stop_when=_head_is_there))
 
 
 def get_status(job: JobRef, retry: Retry, policy: RetryPolicy | None = None) -> Flow[dict[str, object]]:
@@ -285,36 +269,20 @@ def _polled_event(job: JobRef, head: Mapping[str, object]) -> events.StatusPolle
     )
 
 
-def _find_head(body: memoryview) -> response_json.Head | None:
-    """Return the head of a response with documents as soon as it has arrived, or None."""
-    head = response_json.read_head(body) if len(body) <= 2 * HEAD_BYTES else None
-    # A response without documents ends a few bytes later. After reading it to its end, the next poll can reuse the
-    # connection; after an early stop the connection has to be closed, and a handshake costs more than the whole poll.
-    return None if head is None or head.empty else head
-
-
 def _head_is_there(body: memoryview) -> bool:
-    return _find_head(body) is not None
+    """Return whether the head of a response with documents has arrived."""
+    head = response_json.read_head(body) if len(body) <= HEAD_BYTES else None
+    # A response without documents ends a few bytes later: read to its end, the connection of a caller's client stays.
+    return head is not None and not head.empty
 
 
-def _is_running(body: memoryview) -> bool:
-    """Return whether the rest of a response need not be read: its job is running, or it is too large to keep."""
-    if len(body) > MAX_KEPT_BYTES:
-        # Too large to keep. A head behind the documents is still waited for.
-        return response_json.read_head(body[:HEAD_BYTES]) is not None
-    head = _find_head(body)
-    return head is not None and not models.is_terminal(head.fields.get("status"))
-
-
-def _read_head(what: str, reply: Response, *, keep: Callable[[Response], None] | None = None) -> response_json.Head:
+def _read_head(what: str, reply: Response) -> response_json.Head:
     found = response_json.read_head(reply.body)
     if found is None:
         chunk = response_json.read_chunk(bytes(reply.body))
         found = response_json.Head(chunk.head, not chunk.documents)
     if responses.is_error_body(found.fields):
         raise responses.error_of(reply, what)
-    if keep is not None and reply.complete and models.is_terminal(found.fields.get("status")):
-        keep(reply)
     return found
 
 

@@ -39,7 +39,7 @@ class ResultPager:
     documents in the last chunk, so that a chain that repeats itself is detected.
     """
 
-    def __init__(self, job: JobRef, retry: Retry, *, until: float, max_chunk: int = MAX_CHUNK) -> None:
+    def __init__(self, job: JobRef, retry: Retry, *, until: float) -> None:
         self.job = job
         self.ended = False
         #: The head of the chunk read last: status, total, completed, creditsUsed, expiresAt …
@@ -50,7 +50,7 @@ class ResultPager:
         self._until = until
         self._policy = RetryPolicy(tries=8, cap_s=30.0, until=until)
         read = JOB_KINDS[job.kind].read(job.job_id)
-        self._read = replace(read, request=replace(read.request, max_body=max_chunk))
+        self._read = replace(read, request=replace(read.request, max_body=MAX_CHUNK))
         self._asked: Query = ()
         self._visited: set[Query] = set()
         self._stale = 0

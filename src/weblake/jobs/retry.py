@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -41,32 +40,6 @@ MAX_RETRY_AFTER_S = 6 * 3600.0
 #: The maximum addition to the named time, as a share of it: a thousand tasks get the same time, each in a process of
 #: its own, and must not return all at once.
 SPREAD = 0.25
-
-
-class RetryBudget:
-    """Retry tokens that all calls of a client share, so that an outage does not multiply the number of requests.
-
-    A retry takes five tokens, a success returns one, as in the standard mode of the AWS SDKs. A retry at a time that
-    the service has named takes none: a job that is waited for under a rate limit would use up the tokens within hours
-    (docs/decisions/066-pauses-the-service-names.md).
-    """
-
-    def __init__(self, capacity: int = 500) -> None:
-        self._capacity = self._tokens = capacity
-        self._lock = threading.Lock()
-
-    def take(self, cost: int = 5) -> bool:
-        """Take the tokens for one retry; return False if too few are left."""
-        with self._lock:
-            if self._tokens < cost:
-                return False
-            self._tokens -= cost
-            return True
-
-    def give(self, tokens: int = 1) -> None:
-        """Return tokens after a success."""
-        with self._lock:
-            self._tokens = min(self._capacity, self._tokens + tokens)
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -129,7 +102,6 @@ class Pause:
 class Retry:
     """The retry rules of one client."""
 
-    budget: RetryBudget = field(default_factory=RetryBudget)
     #: The policy of a call that names no other one.
     policy: RetryPolicy = SINGLE
     #: Returns a number in [0, 1); tests replace it, so that pauses are predictable.
@@ -138,7 +110,7 @@ class Retry:
     observe: Observer = log_event
 
     def observed_by(self, observer: Observer) -> Retry:
-        """Return these rules, budget included, with another observer besides the client's own."""
+        """Return these rules with another observer besides the client's own."""
         return dataclasses.replace(self, observe=combine(self.observe, observer))
 
     def call(self, operation: Operation[T], policy: RetryPolicy | None = None) -> Flow[T]:
@@ -170,10 +142,12 @@ class Retry:
             request = replace(request, attempt=state.tries)
         begun = yield from now()
         reply = yield from send(request)
-        value, error = _outcome(reply, operation, read)
-        if error is None:
-            self.budget.give()
-            return value[0]
+        try:
+            if isinstance(reply, NoResponse) or not 200 <= reply.status < 300:
+                raise responses.error_of(reply, operation.name)
+            return read(reply)
+        except WeblakeError as raised:
+            error = raised
         if isinstance(reply, NoResponse) and state.error is not None and (yield from _seconds_left(policy)) <= 0:
             # The time limit cut off this try, so the error of the previous one is more useful.
             raise _deadline_error(state.error)
@@ -192,8 +166,6 @@ class Retry:
         if not (yield from self._affordable(wait, state.waited, policy)):
             if policy.until is not None and not named:
                 raise _deadline_error(error)
-            raise _final_error(reply, error, operation)
-        if not named and not self.budget.take():
             raise _final_error(reply, error, operation)
         state.waited += wait
         if named:
@@ -262,18 +234,6 @@ def _deadline_error(error: WeblakeError | None) -> DeadlineExceeded:
     over = DeadlineExceeded(f"The time limit passed{before or '.'}", hint="Give it more time, or try again.")
     over.__cause__ = error
     return over
-
-
-def _outcome(
-    reply: Response | NoResponse, operation: Operation[T], read: Callable[[Response], U]
-) -> tuple[tuple[U, ...], WeblakeError | None]:
-    """Return the value in a tuple, or an empty tuple and the error."""
-    if isinstance(reply, NoResponse) or not 200 <= reply.status < 300:
-        return (), responses.error_of(reply, operation.name)
-    try:
-        return (read(reply),), None
-    except WeblakeError as error:
-        return (), error
 
 
 def _may_repeat(reply: Response | NoResponse, error: WeblakeError, operation: Operation[T]) -> bool:

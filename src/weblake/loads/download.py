@@ -25,7 +25,6 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.models import JobError, JobErrors
 from weblake.api.next_link import Query, query_of
 from weblake.api.steps import Flow, NoResponse, Request, Response, Send, send
-from weblake.credentials import one_line
 from weblake.errors import FixRequest, JobGone, MalformedReply
 from weblake.events import ChunkRead
 from weblake.jobs.polling import JobRef, get_status
@@ -64,14 +63,13 @@ class Download:
         client: Runs the read requests, three at a time at most.
         job: A job that has ended.
         until: Deadline of the download, in monotonic seconds.
-        first: The response with the first chunk, if the caller already has it.
     """
 
-    def __init__(self, client: FlowRunner, job: JobRef, *, until: float, first: Response | None = None) -> None:
+    def __init__(self, client: FlowRunner, job: JobRef, *, until: float) -> None:
         self.pager = ResultPager(job, client.retry, until=until)
         self._client = client
         self._until = until
-        self._next = None if first is None else _Prefetch((), lambda inspect: _inspected(first, inspect))
+        self._next: _Prefetch | None = None
         self._errors: Future[JobErrors] | None = None
         #: Whether the last response arrived within QUICK_S: then the next chunk is not prefetched.
         self._quick = False
@@ -108,11 +106,6 @@ class Download:
                 for each in found.errors
             ],
         )
-
-    def message(self) -> str:
-        """Return the service's error message for the job, on one line; empty if there is none."""
-        error = self.pager.head.get("error")
-        return one_line(error) if isinstance(error, str) else ""
 
     def has_expired(self) -> bool:
         """Return whether the job itself is gone, and not only one chunk of it on one of several servers."""
@@ -170,25 +163,15 @@ class _Prefetch:
         try:
             return fetch(self._read_head)
         finally:
-            self._set_head({})
+            if not self.head.done():
+                self.head.set_result({})
 
     def _read_head(self, body: response_json.JsonBytes) -> bool:
         if not self.head.done():
             head = response_json.read_head(body)
-            if head is not None:
-                self._set_head(head.fields)
-            elif len(body) > response_json.MAX_HEAD_BYTES:
-                self._set_head({})
+            if head is not None or len(body) > response_json.MAX_HEAD_BYTES:
+                self.head.set_result({} if head is None else head.fields)
         return False  # read on to the end of the body
-
-    def _set_head(self, head: Mapping[str, object]) -> None:
-        if not self.head.done():
-            self.head.set_result(head)
-
-
-def _inspected(reply: Response, inspect: _Inspect) -> Response:
-    inspect(reply.body)
-    return reply
 
 
 def _with_answers(flow: Flow[T], answer: Callable[[Request], Response | NoResponse]) -> Flow[T]:

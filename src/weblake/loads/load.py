@@ -17,7 +17,6 @@ from pathlib import Path
 
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
-from weblake.api.steps import Response
 from weblake.credentials import redact_error
 from weblake.dataset import landed_loads
 from weblake.dataset.records import Intent, Job
@@ -206,19 +205,10 @@ def _land(
             raise
         return earlier
     late, used = False, 0.0
-    found: list[Response] = []  # the first chunk, if the poll that saw the end of the job returned it
 
     def read(intent: Intent, scratch: Path) -> LandedLoad:
         reconciler = Reconciler(sent, original.rejected)
-        staged = stage_job(
-            client,
-            intent,
-            ref,
-            reconciler,
-            scratch,
-            until=until,
-            first=found.pop() if found else None,
-        )
+        staged = stage_job(client, intent, ref, reconciler, scratch, until=until)
         passed = (late, used)
         if staged.receipt.status == "cancelled" and not any(passed):  # an earlier run or a trigger may have done it
             passed = stopped_at(dataset.ledger.stopped(job.load_id), terms)
@@ -231,7 +221,7 @@ def _land(
             raw = _read_document(client, job, document)
             staged = stage_document(intent, ref, Reconciler(request.submitted), scratch, raw)
             return _publish_or_refuse(client, dataset, intent, staged, terms)
-        used = _wait_for_end(client, dataset, request, job, terms, until, found.append)
+        used = _wait_for_end(client, dataset, request, job, terms, until)
         late = time.monotonic() >= until
         if terms.ends_job or terms.reads_late:  # the time limit applies to the job only; its results are landed anyway
             until = max(until, time.monotonic() + GRACE_S)
@@ -288,7 +278,6 @@ def _wait_for_end(
     job: Job,
     terms: Terms,
     until: float,
-    keep: Callable[[Response], None],
 ) -> float:
     """Wait for the end of the job; cancel it at a limit of the terms, which `limit_error` reports later.
 
@@ -303,7 +292,6 @@ def _wait_for_end(
         unseen_s=unseen,
         poll_s=terms.poll_s,
         max_credits=terms.max_credits,
-        keep=keep,
         until_deadline=terms.ends_job,
     )
     try:
@@ -318,7 +306,7 @@ def _wait_for_end(
     until = max(until, time.monotonic() + GRACE_S)
     record_stopped(dataset, job.load_id, terms, used)
     _cancel(client, ref, until)
-    client.run(wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, keep=keep))
+    client.run(wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s))
     return used
 
 

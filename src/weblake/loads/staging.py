@@ -13,7 +13,6 @@ from pathlib import Path
 
 from weblake.api import response_json
 from weblake.api.models import NEEDS_SCRIPTS, JobErrors
-from weblake.api.steps import Response
 from weblake.arrow import schemas
 from weblake.arrow.document_rows import DocumentBatches
 from weblake.arrow.documents import Parsed
@@ -57,7 +56,6 @@ def stage_job(
     scratch: Path,
     *,
     until: float,
-    first: Response | None = None,
 ) -> Staged:
     """Download a job's chunks and errors into a file on scratch, and return the staged load.
 
@@ -68,14 +66,12 @@ def stage_job(
         reconciler: Counts the documents; it has the list of submitted URLs.
         scratch: A directory that only this load uses.
         until: Deadline in monotonic seconds.
-        first: The response with the first chunk, if the caller already has it.
 
     Raises:
         JobGone: The job no longer exists, and nothing of it had been read.
         WeblakeError: The job cannot be read now.
     """
-    download = Download(client, job, until=until, first=first)
-    del first  # so that it is freed with its chunk
+    download = Download(client, job, until=until)
     rows = _Rows(intent, job, reconciler, scratch / "documents.parquet")
     with rows.file:
         try:
@@ -91,7 +87,7 @@ def stage_job(
             if rows.file.rows and download.has_expired():
                 return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone=gone)
             raise
-        return rows.close(errors, download.pager.head, message=download.message())
+        return rows.close(errors, download.pager.head)
 
 
 def stage_document(intent: Intent, job: JobRef, reconciler: Reconciler, scratch: Path, raw: bytes) -> Staged:
@@ -140,11 +136,9 @@ class _Rows:
         if self._batches.pending_bytes:
             self.file.write(self._batches.flush())
 
-    def close(
-        self, errors: JobErrors, head: Mapping[str, object], *, message: str = "", gone: JobGone | None = None
-    ) -> Staged:
+    def close(self, errors: JobErrors, head: Mapping[str, object], *, gone: JobGone | None = None) -> Staged:
         account = self._reconciler.close(errors, head)
-        credits_used, limit = head.get("creditsUsed"), self._intent.page_limit
+        error, limit = head.get("error"), self._intent.page_limit
         receipt = Receipt(
             load_id=self._intent.load_id,
             kind=self._job.kind,
@@ -154,11 +148,12 @@ class _Rows:
             fresh=self._intent.fresh or 0,
             **{name: getattr(account, name) for name in COUNTS},
             limit_reached=limit is not None and account.submitted - account.robots_blocked >= limit,
-            credits_used=amount_of(credits_used),
+            credits_used=amount_of(head.get("creditsUsed")),
         )
         written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())
         pages = "1 page has" if self._unrendered == 1 else f"{self._unrendered:,} pages have"
         text = f"{pages} landed without the text that scripts put in (column `warning`). {self._warning}"
+        message = one_line(error) if isinstance(error, str) else ""
         return Staged(written, account, receipt, message, gone, text if self._unrendered else "")
 
 

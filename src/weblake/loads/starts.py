@@ -186,7 +186,11 @@ class JobStarter:
 
     def _attempt_start(self, n: int) -> Flow[_StartedJob | None]:
         """Record attempt N and send it; return None if its outcome is open or another attempt may follow."""
-        urls = self._keep_urls()
+        request, urls = self.request, None
+        if request.with_urls is not None and request.submitted is not None:  # the list of a batch
+            if self.note_list is not None:
+                self.note_list()
+            urls = sent_lists.keep(self.ledger.storage, request.load_id, request.submitted)
         operation = self._build(self.key(n))  # before the record: a million URLs take longer than PROMPT_S
         at = yield from _timestamp()
         record = StartAttempt(
@@ -194,8 +198,8 @@ class JobStarter:
             n=n,
             key=self.key(n),
             urls=urls,
-            request_sha256=self.request.request_sha,
-            first_target=self.request.first_target,
+            request_sha256=request.request_sha,
+            first_target=request.first_target,
             service=self.service,
             at=at,
             writer=new_nonce(),
@@ -210,15 +214,6 @@ class JobStarter:
     def _build(self, key: str) -> Operation[object]:
         assert self.request.start is not None
         return self.request.start(key)
-
-    def _keep_urls(self) -> str | None:
-        """Store the list of URLs of a batch before it is sent, and return its digest; None without a list."""
-        request = self.request
-        if request.with_urls is None or request.submitted is None:
-            return None
-        if self.note_list is not None:
-            self.note_list()
-        return sent_lists.keep(self.ledger.storage, request.load_id, request.submitted)
 
     def _rebuild(self, start: StartAttempt) -> Operation[object] | None:
         """Return the operation of a recorded start, or None if it had other options than this request."""

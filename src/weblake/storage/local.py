@@ -176,7 +176,6 @@ class LocalStorage:
     def preflight(self, keys_dir: str, names: Sequence[str] = ()) -> None:
         """Create the directories; prove that records are exclusive and that files can be linked into the table."""
         probe = f"{TMP}/{unique_name(PART)}"  # in the staging folder, where the probe of a killed run is deleted later
-        table = self._path(keys_dir)
         try:
             if not self.create(probe, b"first") or self.create(probe, b"second") or self.read(probe) != b"first":
                 raise StorageRefused(
@@ -188,12 +187,11 @@ class LocalStorage:
             raise
         self.delete(probe)
         with translate_errors(f"publish below {keys_dir}", self.url):
-            self._make_dirs(table)
-            self._prove(table)
-        for name in names:
-            self._prove_file(name)
+            self._make_dirs(self._path(keys_dir))
+        for name in names or (f"{keys_dir}/probe",):
+            self._prove(name)
 
-    def _prove_file(self, name: str) -> None:
+    def _prove(self, name: str) -> None:
         """Prove that a path is short enough, and that files can be linked into its deepest existing folder."""
         path = self._path(name)
         with translate_errors(f"publish {name}", self.url):
@@ -202,15 +200,14 @@ class LocalStorage:
             folder = path.parent
             while not os.path.lexists(folder):
                 folder = folder.parent
-            self._prove(folder)
-
-    def _prove(self, folder: Path) -> None:
-        if not folder.is_dir():
-            raise not_a_directory(folder)
-        _prove_one_filesystem(self._root / TMP, folder)
-        # Asked, and not tried: a reader that lists the table at this moment must not see an entry that vanishes.
-        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+            if not folder.is_dir():
+                raise not_a_directory(folder)
+            absent = secrets.token_hex(8)
+            with suppress(FileNotFoundError):  # the kernel compares the mounts, bind mounts too, before it looks it up
+                (self._root / TMP / absent).rename(folder / absent)
+            # Asked, and not tried: a reader that lists the table at this moment must not see an entry that vanishes.
+            if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
     def _path(self, name: str) -> Path:
         return self._root / checked_name(name)
@@ -274,16 +271,6 @@ def _sync_dir(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def _prove_one_filesystem(staging: Path, table: Path) -> None:
-    """Raise OSError (EXDEV, EROFS) if files cannot be linked from one directory to the other."""
-    absent = secrets.token_hex(8)
-    try:
-        # The file does not exist: the kernel compares the mounts, including bind mounts, before it looks it up.
-        (staging / absent).rename(table / absent)
-    except FileNotFoundError:
-        return
 
 
 def _files(directory: str, skipped: str, trail: tuple[Path, ...] = ()) -> Iterator[str]:

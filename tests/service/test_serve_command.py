@@ -133,6 +133,17 @@ def test_a_stored_key_is_ignored_with_a_keys_file(start: Start, tmp_path: Path) 
     assert [status(third["url"], key) for key in (first["key"], "test-key-red")] == [200, 401]
 
 
+def test_a_warning_is_one_line(start: Start) -> None:
+    child, ready = start("--data", ":memory:", "--allow-private", WEBLAKE_API_KEY="test-key")
+    nobody = "http://127.0.0.1:9/"
+    assert status(ready["url"], "test-key", "/v2/batch/scrape", urls=[nobody], webhook=nobody) == 200
+    assert child.stderr is not None
+    while "Webhook delivery" not in child.stderr.readline():
+        assert child.poll() is None
+    child.send_signal(signal.SIGTERM)
+    assert "Webhook delivery" not in child.stderr.read()
+
+
 def test_limits_and_faults_apply_from_the_start(start: Start, tmp_path: Path) -> None:
     rules = tmp_path / "faults.json"
     rules.write_text(json.dumps([{"match": {"path": "/v2/crawl/active"}, "times": 1, "effect": {"status": 503}}]))

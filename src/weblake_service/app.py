@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from weblake_service.components import ServiceComponents
 from weblake_service.console.pages import ConsolePages
 from weblake_service.faults import FaultMiddleware
+from weblake_service.jobs.job_run import is_shutdown
 from weblake_service.middleware import AccessMiddleware
 from weblake_service.page_failure import PageFailure, own_limit
 from weblake_service.request_log import LoggedApp
@@ -69,10 +70,9 @@ class _ErrorMiddleware:
         try:
             await self._app(scope, receive, noted)
         except Exception as error:
-            limit = own_limit(error)
-            if limit:
+            if limit := own_limit(error):
                 _LOG.error("The service is at a limit: %s.", limit)
-            else:
+            elif not is_shutdown(error):
                 _LOG.exception("A request failed in an unforeseen way.")
             if begun:
                 raise

@@ -116,8 +116,7 @@ def serve(
     with _signal_handlers() as wait_for_signal:
         service.start()
         try:
-            # Stored only after the start: otherwise the key of a failed start would be stored without having been
-            # shown.
+            # Stored after the start: the key of a failed start would be stored without having been shown.
             shown = service.key if given.generated and service.remember_key() else None
             for words in given.warnings:
                 _print(words)
@@ -191,9 +190,10 @@ class RepeatFilter(logging.Filter):
 
 
 def _log_to_stderr() -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    for handler in logging.root.handlers:
-        handler.addFilter(RepeatFilter())
+    handler = logging.StreamHandler()
+    handler.addFilter(RepeatFilter())
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", handlers=[handler])
+    logging.getLogger("weblake").handlers.clear()  # the command line's writes each warning again, and counts none
     for noisy in ("uvicorn", "httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 

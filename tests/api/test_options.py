@@ -415,9 +415,9 @@ def test_a_text_is_read_as_the_type_of_its_option(kind: type, text: dict[str, An
         ({"limit": "NaN"}, "`limit` is nan"),
         ({"limit": "true"}, "`limit` is True"),
         ({"limit": "[5]"}, "`limit` is a list"),
-        ({"include_paths": "/docs/.*"}, "`include_paths` is a text, not a list"),
+        ({"include_paths": "/docs/.*"}, "`include_paths` is a text, not a list. Write it as ["),
         ({"include_paths": "[" * 100_000}, "`include_paths` is a text, not a list"),
-        ({"allow_external_links": "yes"}, "`allow_external_links` is 'yes', not True or False"),
+        ({"allow_external_links": "yes"}, "`allow_external_links` is 'yes', not true or false"),
         ({"url": "https://a.example"}, "'url' is not an option here"),
     ],
 )

@@ -113,6 +113,8 @@ def test_an_error_of_json_contains_no_value_and_says_how_to_give_a_text(commands
     assert "secret" not in err
     found, _ = commands.asked("crawl", URL, "--limit", "5", "-o", 'prompt="[1] shops"')
     assert found.load_id == load_request.crawl(URL, Naming(), Terms(), limit=5, prompt="[1] shops").load_id
+    true = [commands.asked("batch", URL, "-o", f"mobile={text}")[0].load_id for text in ("true", "True")]
+    assert true[0] == true[1] != commands.asked("batch", URL, "-o", "mobile=False")[0].load_id
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any
 
 import httpcore
@@ -175,24 +176,11 @@ def test_repeated_log_lines_are_counted() -> None:
 
 @pytest.mark.system
 def test_more_idle_connections_than_files_lose_no_page(tmp_path: Any, weblake_site: WeblakeSite) -> None:
-    def few_files() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-
-    command = [
-        sys.executable,
-        "-m",
-        "weblake",
-        "serve",
-        "--port",
-        "0",
-        "--data",
-        ":memory:",
-        "--allow-private",
-    ]
+    command = [sys.executable, "-m", "weblake", "serve", "--port", "0", "--data", ":memory:", "--allow-private"]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, "WEBLAKE_API_KEY": "test-key"},
-            preexec_fn=few_files,
+            preexec_fn=partial(resource.setrlimit, resource.RLIMIT_NOFILE, (256, 256)),
         )  # fmt: skip
     try:
         assert process.stdout is not None

@@ -12,11 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from polling import until
 
 from weblake_service import server
 
@@ -133,6 +135,17 @@ def test_a_stored_key_is_ignored_with_a_keys_file(start: Start, tmp_path: Path) 
     assert [status(third["url"], key) for key in (first["key"], "test-key-red")] == [200, 401]
 
 
+def test_a_warning_is_one_line(start: Start) -> None:
+    child, ready = start("--data", ":memory:", "--allow-private", WEBLAKE_API_KEY="test-key")
+    job = {"urls": [ready["url"]], "webhook": "http://127.0.0.1:9/"}
+    assert status(ready["url"], "test-key", "/v2/batch/scrape", **job) == 200
+    assert child.stderr is not None
+    while "Webhook delivery" not in child.stderr.readline():
+        assert child.poll() is None
+    child.send_signal(signal.SIGTERM)
+    assert "Webhook delivery" not in child.stderr.read()
+
+
 def test_limits_and_faults_apply_from_the_start(start: Start, tmp_path: Path) -> None:
     rules = tmp_path / "faults.json"
     rules.write_text(json.dumps([{"match": {"path": "/v2/crawl/active"}, "times": 1, "effect": {"status": 503}}]))
@@ -171,18 +184,14 @@ def test_the_service_stops_in_time_with_jobs_and_requests_running(start: Start, 
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    deadline = time.monotonic() + 120
-    while (
-        httpx.get(f"{base}/v2/concurrency-check", headers=headers, trust_env=False, verify=False).json()["concurrency"]
-        < 9
-    ):
-        assert time.monotonic() < deadline
+    read = partial(httpx.get, headers=headers, trust_env=False, verify=False)
+    until(lambda: read(f"{base}/v2/concurrency-check").json()["concurrency"] >= 9)
     seconds, said = ended(child)
     waiting.join()
     assert seconds < 10 * server._GRACE_S
     assert "go on with the next start" in said
     _, later = start("--data", tmp_path / "d", "--allow-private", WEBLAKE_API_KEY="test-key")
-    again = httpx.get(f"{later['url']}/v2/batch/scrape/{job}", headers=headers, trust_env=False, verify=False).json()
+    again = read(f"{later['url']}/v2/batch/scrape/{job}").json()
     assert (again["status"], again["total"]) == ("scraping", 30)
 
 

@@ -149,15 +149,17 @@ def test_a_scrape_is_returned_stored_and_billed(bench: Any) -> None:
     assert bench.http.get("/v2/team/credit-usage/historical").json()["periods"][0]["totalCredits"] == 1
 
 
-def test_a_failed_scrape_has_a_status_and_code_and_is_free(bench: Any) -> None:
-    bench.web.failures = {A: PageFailure("SCRAPE_TIMEOUT", "Too slow.", status=408), B: ZeroDivisionError("a defect")}
+def test_a_failed_scrape_has_a_status_and_code_and_is_free(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
+    bench.web.failures = {A: PageFailure("SCRAPE_TIMEOUT", "Too slow.", status=408)}
     reply = bench.http.post("/v2/scrape", json={"url": A})
-    assert (reply.status_code, reply.json()) == (
-        408,
-        {"success": False, "error": "Too slow.", "code": "SCRAPE_TIMEOUT"},
-    )
-    defect = bench.http.post("/v2/scrape", json={"url": B})
-    assert (defect.status_code, defect.json()["code"]) == (500, "UNKNOWN_ERROR")
+    expected = {"success": False, "error": "Too slow.", "code": "SCRAPE_TIMEOUT"}
+    assert (reply.status_code, reply.json()) == (408, expected)
+    for error in (ZeroDivisionError("a defect"), RuntimeError("cannot schedule new futures after shutdown")):
+        bench.web.failures[B] = error
+        defect = bench.http.post("/v2/scrape", json={"url": B})
+        assert (defect.status_code, defect.json()["code"]) == (500, "UNKNOWN_ERROR")
+    # A request at the end of its process, as after Ctrl-C, is no defect.
+    assert [record.getMessage() for record in caplog.records] == ["A request failed in an unforeseen way."]
     assert bench.http.get("/v2/team/credit-usage/historical").json()["periods"] == []
 
 

@@ -53,7 +53,7 @@ with weblake.Client(base_url, key, insecure=True) as client:
     for to in (root, root + "-new", "memory://new"):
         refused(lambda: weblake.land_batch(["http://127.0.0.1:9/"], to=to, client=client))
 refused(embedded)
-rows = weblake.read(root).to_table().num_rows, len(weblake.read(root).to_pandas())
+rows = weblake.read(root).to_table().num_rows, len(weblake.read(root).to_pandas()), len(list(weblake.changes(root)))
 sys.argv = ["weblake", "loads", root]
 from weblake.cli import main
 try:
@@ -78,7 +78,7 @@ def test_windows_reads_and_refuses_to_land_before_anything_is_paid(
     done = subprocess.run(program, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     rows, refusals, code = json.loads(done.stdout.splitlines()[-1])
-    assert (rows, code) == ([2, 2], 0)
+    assert (rows, code) == ([2, 2, 2], 0)
     assert landed.load_id in done.stdout
     assert len(refusals) == 4
     for each in refusals:

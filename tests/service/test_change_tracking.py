@@ -15,7 +15,6 @@ from tiers import examples
 from weblake_service.config import Access
 from weblake_service.jobs import job_records, page_history, page_queue
 from weblake_service.jobs.page_outcomes import Stored
-from weblake_service.page.change_tracking import TrackingOptions
 from weblake_service.page.line_diff import unified_diff
 from weblake_service.store.database import Store
 
@@ -169,7 +168,8 @@ def test_spellings_of_one_url_share_one_history(lab: Any) -> None:
     root = lab.site.page("/", page("Home"))
     lab.scrape(root, formats=BOTH)
     assert lab.scrape(root.removesuffix("/"), formats=BOTH)["changeTracking"]["changeStatus"] == "same"
-    assert lab.scrape(root + "?q=1", formats=BOTH)["changeTracking"]["changeStatus"] == "new"
+    for other in (root + "?q=1", root + "#/route"):
+        assert lab.scrape(other, formats=BOTH)["changeTracking"]["changeStatus"] == "new"
 
 
 def test_a_cached_page_is_compared_and_stored_as_no_version(lab: Any) -> None:
@@ -276,15 +276,3 @@ def test_a_version_and_its_page_are_stored_atomically(cancelled: bool) -> None:
         assert store.write_now(work) == (0 if cancelled else 1)
     finally:
         store.close()
-
-
-def test_a_fragment_has_its_own_history_in_the_browser_only() -> None:
-    tracking = TrackingOptions(None, diff=False)
-
-    def keys(**options: object) -> set[bytes]:
-        urls = (f"http://site.test/app{fragment}" for fragment in ("", "#/a", "#/b"))
-        return {page_history.key_of("red", url, tracking, options) for url in urls}
-
-    assert len(keys()) == 1
-    assert len(keys(wait_for=1)) == 3
-    assert keys() < keys(wait_for=1)

@@ -93,10 +93,25 @@ def test_a_crawl_of_an_application_has_each_route_once(lab: BrowserLab) -> None:
     assert [one["metadata"]["url"] for one in found if "rendered" not in one["metadata"]] == [lab.site.url("/route/3")]
 
 
-def test_a_map_of_an_application_has_its_links(lab: BrowserLab) -> None:
-    body = {"url": lab.site.url("/route/1"), "sitemap": "skip"}
-    found = lab.http.post("/v2/map", json=body, headers={"Authorization": "Bearer red-key"}).json()
-    assert {lab.site.url(f"/route/{number}") for number in range(30)} <= {one["url"] for one in found["links"]}
+def test_a_crawl_and_a_map_of_routes_in_the_fragment_have_each_once(lab: BrowserLab) -> None:
+    places = [lab.site.url(f"/hash#/place/{n}") for n in range(5)]
+    hrefs = [*(url[-9:] for url in places), "#top", "#/", "#/place/1/", "#/place/2?id=part", "/hash/plain#/x"]
+    links = " ".join(f'<a href="{href}">{href}</a>' for href in hrefs)
+    show = f"(onhashchange = () => {{ root.innerHTML = '<p id=part>Route ' + location.hash + '</p>{links}' }})()"
+    home = lab.site.page("/hash", (SHELL % show).encode())
+    plain = lab.site.page(
+        "/hash/plain", b"<p>A static page.</p><a href='#/y'>y</a><a href=/hash/plain>p</a><a href=/hash#/a>a</a>"
+    )
+    lab.site.requests.clear()
+    found = job(lab, "crawl", url=home)
+    texts = {one["metadata"]["sourceURL"]: one["markdown"] for one in found}
+    assert sorted(one["metadata"]["sourceURL"] for one in found) == sorted([home, plain, *places])
+    assert all(f"Route {url.removeprefix(home)}" in texts[url] for url in places)
+    assert (len(lab.requests_for("/hash")), len(lab.requests_for("/hash/plain"))) == (6, 1)
+    assert len(job(lab, "crawl", url=f"{plain}#/y")) == 1
+    body = {"url": home, "sitemap": "skip"}
+    listed = lab.http.post("/v2/map", json=body, headers={"Authorization": "Bearer red-key"}).json()["links"]
+    assert sorted(one["url"] for one in listed) == sorted([home, plain, *places])
 
 
 def test_a_page_that_never_becomes_quiet_ends_with_its_text(lab: BrowserLab) -> None:
@@ -126,6 +141,21 @@ def test_what_comes_late_is_waited_for_and_what_is_hidden_is_left_out(lab: Brows
     # With a screenshot, the pictures of the page are loaded.
     assert lab.scrape(url, formats=["screenshot"])["screenshot"]
     assert lab.requests_for("/dot.png")
+
+
+def test_what_scripts_request_once_they_have_run_is_waited_for(lab: BrowserLab) -> None:
+    lab.site.pages["/slow.json"] = lambda handler: lab.site.stop.wait(0.5) or handler.reply(200, DATA, {})
+    late = "fetch('/slow.json').then(r => r.json()).then(d => { part.textContent = d.title })"
+    busy = f"onload = () => setTimeout(() => {{ const end = Date.now() + 800; while (Date.now() < end); {late} }})"
+    html = f"<p>{TEXT * 5}</p><p id=part>…</p>"
+    url = lab.site.page("/runs-late", (SHELL % f"{fill(html)} {busy}").encode())
+    assert lab.scrape(url)["markdown"].endswith("Gauges")
+
+
+def test_thousands_of_hidden_elements_with_ids_are_read_in_linear_time(lab: BrowserLab) -> None:
+    rows = f"Array.from({{ length: 20000 }}, (_, n) => `<p id=r${{n}} hidden>x</p><i>y</i>`).join('') + '<p>{TEXT}</p>'"
+    url = lab.site.page("/long", (SHELL % f"root.innerHTML = {rows}").encode())
+    assert "warning" not in lab.scrape(url, timeout=12_000)
 
 
 def test_headers_and_cookies_hold_and_the_cache_has_the_rendered_page(lab: BrowserLab) -> None:

@@ -26,8 +26,8 @@ _SIMPLE_URL = re.compile(r'https?://(?:www\.)?([a-z0-9.-]*[a-z0-9-])(?::80|:443)
 def page_key(url: str) -> str:
     """Return the part of a URL that names its page: services add a scheme or a slash, and change case and escapes.
 
-    Ignored: the scheme (http or https), `www.`, the default port, the fragment, a trailing slash, the case of the host,
-    and percent-escapes of characters that need none. Compared: the case of the path, and the query.
+    Ignored: the scheme (http or https), `www.`, the default port, a fragment that is no route, a trailing slash, the
+    case of the host, and percent-escapes of characters that need none. Compared: the case of the path, query and route.
     """
     plain = _SIMPLE_URL.fullmatch(url)
     if plain is None:
@@ -54,7 +54,13 @@ def page_key_slow(url: str) -> str:
     host = host.removeprefix("www.")
     port_text = "" if port in (None, 80, 443) else f":{port}"
     query = f"?{_unescape(parts.query)}" if parts.query else ""
-    return f"{host}{port_text}{_unescape(parts.path).rstrip('/')}{query}"
+    route = f"#{_unescape(route_of(parts.fragment))}".rstrip("#/")
+    return f"{host}{port_text}{_unescape(parts.path).rstrip('/')}{query}{route}"
+
+
+def route_of(fragment: str) -> str:
+    """Return a fragment that names a page of an application (`/about`, `!/about`), else an empty text."""
+    return fragment if fragment.rstrip("/").startswith(("/", "!/")) else ""
 
 
 def _encode_label(label: str) -> str:

@@ -138,12 +138,6 @@ def read_each(ledger: Ledger, items: Iterable[A], read: Callable[[A], B]) -> Ite
     return parallel.in_order(items, read, threads=parallel.readers(ledger.storage))
 
 
-def read_by_id(ledger: Ledger, load_ids: Iterable[str], read: Callable[[str], B]) -> Iterator[tuple[str, B]]:
-    """Yield each load id with the result of `read`, in order; `read` is called in several threads."""
-    ids = list(load_ids)
-    return zip(ids, read_each(ledger, ids, read), strict=True)
-
-
 def id_of(number: int) -> str:
     """Return the load id of an integer that `steps` returned."""
     return f"{number:016x}"

@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from weblake.api import responses
-from weblake.api.models import ActivityEntry, ActivityPage, HistoricalUsage, UsagePeriod, parse_time
+from weblake.api.models import ActivityEntry, ActivityPage, UsagePeriod, parse_time
 from weblake.api.operation import Operation
 from weblake.api.operations import historical_credit_usage, historical_token_usage, list_activity
 from weblake.api.options import ActivityOptions
@@ -81,7 +81,9 @@ def report(what: str, retry: Retry, *, by_api_key: bool = False, budget: float |
     """
     name = f"{what}_by_key" if by_api_key else what
     operation = (historical_credit_usage if what == "credits" else historical_token_usage)(by_api_key=by_api_key)
-    periods = yield from retry.exchange(operation, partial(_read_periods, operation))
+    periods = yield from retry.exchange(
+        operation, lambda reply: _decode_whole(operation, reply, "periods", "a report of usage")[1].periods
+    )
     rows: dict[tuple[str | None, ...], UsagePeriod] = {}
     for row in periods:
         same = rows.get(row_key(row))
@@ -89,10 +91,6 @@ def report(what: str, retry: Retry, *, by_api_key: bool = False, budget: float |
     found = Report(name, tuple(rows.values()), datetime.now(timezone.utc))
     retry.observe(UsageReported(report=name, used=found.used, budget=budget))
     return found
-
-
-def _read_periods(operation: Operation[HistoricalUsage], reply: Response) -> list[UsagePeriod]:
-    return _decode_whole(operation, reply, "periods", "a report of usage")[1].periods
 
 
 def _decode_whole(operation: Operation[M], reply: Response, field: str, what: str) -> tuple[dict[str, object], M]:

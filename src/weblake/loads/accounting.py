@@ -75,12 +75,12 @@ class Account:
 class Submitted:
     """The URLs of a list, each of which is sent once; results are taken from it one by one.
 
-    A service may return a URL in another spelling than it was sent, so URLs are compared by `page_key`. Two sent URLs
+    A service may return a URL in another spelling than it was sent, so URLs are compared by `_key`. Two sent URLs
     with the same key are still two pages, so an exact match with a sent URL takes precedence.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
-        self._key_of = {url: page_key(url) for url in urls}
+        self._key_of = {url: _key(url) for url in urls}
         #: Number of different URLs, and how many more the list has: exact repetitions, which are not sent.
         self.count = len(self._key_of)
         self.repeated = len(urls) - self.count
@@ -91,20 +91,20 @@ class Submitted:
         self._respelled: Counter[str] = Counter()
 
     def __contains__(self, url: str) -> bool:
-        return url in self._key_of or page_key(url) in self._keys
+        return url in self._key_of or _key(url) in self._keys
 
     def has_room(self, url: str) -> bool:
         """Return whether this URL may have another result; more results than it was sent are repetitions."""
         if url in self._key_of:
             return url not in self._answered
-        key = page_key(url)
+        key = _key(url)
         return self._arrived[key] < self._keys[key]
 
     def answer(self, url: str) -> bool:
         """Count a result; return False if an earlier result in another spelling then belongs to no sent page."""
         key = self._key_of.get(url)
         if key is None:
-            key = page_key(url)
+            key = _key(url)
             self._respelled[key] += 1
         else:
             self._answered.add(url)
@@ -127,6 +127,11 @@ class Submitted:
                 respelled[key] -= 1
             else:
                 yield url, self._arrived[key] > 0
+
+
+def _key(url: str) -> str:
+    """Return the part of a URL that every service returns: its page key, without a route in its fragment."""
+    return page_key(url.partition("#")[0])
 
 
 class Reconciler:

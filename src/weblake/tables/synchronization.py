@@ -306,7 +306,8 @@ class _Sync:
         loads: dict[str, _Load] = {}
         missing = set(batch)
         while missing:
-            loads |= ledger_listing.read_by_id(self.dataset.ledger, sorted(missing), self._read_one)
+            ids = sorted(missing)
+            loads |= zip(ids, ledger_listing.read_each(self.dataset.ledger, ids, self._read_one), strict=True)
             partners = {load.current for load in loads.values() if load.current not in self.known} - {""}
             partners |= {old for load in loads.values() for old in load.replaces if self.known.get(old) != REMOVED}
             missing = partners - loads.keys()

@@ -14,9 +14,12 @@
     collect(document);
     const hidden = [];
     // Tabs and the answers of an accordion are content, and so is a page that is shown only later.
+    const named = new Set(Array.from(document.querySelectorAll('a[href^="#"]'), (link) => link.getAttribute('href').slice(1)));
+    for (const control of document.querySelectorAll('[aria-controls]')) {
+        for (const id of control.getAttribute('aria-controls').split(/\s+/)) named.add(id);
+    }
     const isContent = (element) => element.role === 'tabpanel' || element.getAttribute('hidden') === 'until-found' ||
-        (element.id && document.querySelector(
-            `[aria-controls~="${CSS.escape(element.id)}"], a[href="#${CSS.escape(element.id)}"]`));
+        (element.id && named.has(element.id));
     const find = (parent) => {
         for (const element of parent.children) {
             if (element.localName === 'noscript') hidden.push(element);

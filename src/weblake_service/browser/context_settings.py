@@ -74,9 +74,6 @@ class SiteCredentials:
     cookies: list[dict[str, Any]]
     login: dict[str, str] | None
 
-    def __bool__(self) -> bool:
-        return bool(self.headers or self.cookies or self.login)
-
 
 def context_settings_of(options: Mapping[str, object]) -> ContextSettings:
     """Return the settings for the options (snake_case)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ _MAX_PICTURES_WAIT_S, _MAX_LOAD_WAIT_S = 10.0, 3.0
 #: Types of requests that bring no text, and of those that may stay open for as long as the page does.
 _PICTURES = frozenset(["image", "font", "media"])
 _ENDLESS = frozenset(["eventsource", "websocket", "ping"])
+_UNTIL_SCRIPTS_HAVE_RUN = "() => new Promise(done => requestIdleCallback(done, { timeout: 500 }))"
 
 
 class PageMonitor:
@@ -62,6 +64,7 @@ class PageMonitor:
 
     async def wait_until_idle(self) -> None:
         """Wait until the page is loaded and has had no requests for a moment, up to a maximum time."""
+        from playwright.async_api import Error
         from playwright.async_api import TimeoutError as TooSlow
 
         left = min(self._load_wait_s, self.until - time.monotonic())
@@ -73,7 +76,11 @@ class PageMonitor:
         until = min(time.monotonic() + _MAX_IDLE_WAIT_S, self.until)
         while (now := time.monotonic()) < until:
             if not self._in_flight and now - self._last >= _IDLE_S:
-                return
+                # What scripts request is known once they have run, which a busy machine delays.
+                with suppress(Error):
+                    await self._page.evaluate(_UNTIL_SCRIPTS_HAVE_RUN)
+                if not self._in_flight and self._last < now:
+                    return
             await asyncio.sleep(0.02)
 
     def _on_popup(self, popup: Page) -> None:

@@ -20,7 +20,7 @@ from sqlite3 import Connection, Row
 import httpx
 import msgspec
 
-from weblake_service.browser.rendering_options import option_that_needs_browser
+from weblake.api.page_keys import route_of
 from weblake_service.clock import iso
 from weblake_service.page.change_tracking import (
     TrackingOptions,
@@ -59,18 +59,15 @@ class PageVersion:
 def key_of(team: str, url: str, tracking: TrackingOptions, options: Mapping[str, object]) -> bytes:
     """Return the key under which a page's versions are compared."""
     shape = {name: options.get(name, default) for name, default in _MARKDOWN_OPTIONS.items()}
-    page = [team, _address(url, in_browser=bool(option_that_needs_browser(options))), tracking.tag, shape]
+    page = [team, _address(url), tracking.tag, shape]
     return hashlib.sha256(msgspec.json.encode(page, order="deterministic")).digest()
 
 
-def _address(url: str, *, in_browser: bool) -> str:
-    """Return the normalised URL: spellings of one URL are one page.
-
-    So are the fragments of one page, unless a browser loads it, whose scripts can show another page for each.
-    """
+def _address(url: str) -> str:
+    """Return the normalised URL: spellings of one URL are one page, and so are its fragments that are no routes."""
     parsed = httpx.URL(clean_url(url, allow_private=True))
     port = parsed.port or {"http": 80, "https": 443}[parsed.scheme]
-    fragment = f"#{parsed.fragment}" if in_browser and parsed.fragment else ""
+    fragment = f"#{route_of(parsed.fragment)}".rstrip("#")
     return f"{parsed.scheme}://{ascii_host(parsed)}:{port}{parsed.raw_path.decode('ascii')}{fragment}"
 
 

@@ -64,13 +64,8 @@ class PageOrigin:
     url: str
     #: The base for relative URLs; empty for none.
     base: str
-    #: The name of the page in messages, if it differs from its URL.
-    name: str = ""
-
-    @property
-    def public_url(self) -> str:
-        """Return the name of the page in messages."""
-        return self.name or self.url
+    #: The name of the page in messages.
+    name: str
 
 
 def with_warning(page: Page, warning: str) -> Page:
@@ -94,11 +89,11 @@ async def page_of_response(
     include_tags, exclude_tags, timeout (milliseconds, 60000), remove_base64_images (true), parsers (pdf). Raises
     PageFailure if there is no page to return.
     """
-    wanted = read_page_options(options)
+    wanted = replace(read_page_options(options), rendered=fetched.rendered)
     kind = kind_of(fetched.content_type, fetched.body)
     timeout_s = number(options.get("timeout"), 60_000) / 1000
     async with page_deadline(url, timeout_s, until=until, selectors=wanted.selectors):
-        return await _page(fetched, kind, PageOrigin(url, fetched.url), wanted, converters)
+        return await _page(fetched, kind, PageOrigin(url, fetched.url, url), wanted, converters)
 
 
 async def page_of_upload(
@@ -122,7 +117,7 @@ async def page_of_upload(
             address, 200, body=file.body, content_type=content_type.types[0] if content_type is not None else ""
         )
         # An uploaded file has no URL that its relative links could be resolved against.
-        page = await _page(fetched, kind, PageOrigin(address, "", name=file.name), wanted, converters)
+        page = await _page(fetched, kind, PageOrigin(address, "", file.name), wanted, converters)
     metadata = page.document["metadata"]
     assert isinstance(metadata, dict)
     metadata["sourceFile"] = file.name
@@ -153,13 +148,11 @@ async def _page(
     converters: ConverterPool,
 ) -> Page:
     if kind.value in READERS:
-        read = read_page(
-            converters, kind.value, fetched.content_type, fetched.body, source.base, wanted, source.public_url
-        )
+        read = read_page(converters, kind.value, fetched.content_type, fetched.body, source.base, wanted, source.name)
         return _with_service_metadata(fetched, source, wanted, *await read, 1)
     if kind is ContentKind.OFFICE or (kind is ContentKind.PDF and wanted.parse_pdf):
         pdf = kind is ContentKind.PDF
-        readable = await convert_file(converters, fetched.body, source.public_url, wanted, pdf=pdf)
+        readable = await convert_file(converters, fetched.body, source.name, wanted, pdf=pdf)
         return await _converted_page(fetched, readable, source, wanted, converters)
     make = partial(_unconverted_page, fetched, kind, source, wanted)
     return await asyncio.to_thread(make) if len(fetched.body) > THREAD_BYTES else make()
@@ -167,7 +160,7 @@ async def _page(
 
 def _unconverted_page(fetched: FetchedResponse, kind: ContentKind, source: PageOrigin, wanted: PageOptions) -> Page:
     if kind is not ContentKind.PDF or wanted.parse_pdf:
-        raise unsupported(fetched.content_type, source.public_url)
+        raise unsupported(fetched.content_type, source.name)
     document = as_base64(fetched.body, wanted)
     return _with_service_metadata(fetched, source, wanted, document, [], 1)
 
@@ -185,7 +178,7 @@ async def _converted_page(
         html = readable.html.encode("utf-8", "replace")
         # The main-content filter looks for page boilerplate, which a document does not have.
         whole = replace(wanted, only_main_content=False, block_ads=False)
-        document, found = await read_page(converters, "html", HTML_TYPE, html, source.base, whole, source.public_url)
+        document, found = await read_page(converters, "html", HTML_TYPE, html, source.base, whole, source.name)
         links = list(dict.fromkeys([*found, *links]))
         document.pop("metadata")
         if "links" in wanted.formats and readable.links:
@@ -223,4 +216,9 @@ def _with_service_metadata(
     if fetched.status >= 400:
         metadata["error"] = fetched.reason or f"HTTP {fetched.status}"
     metadata |= {"proxyUsed": "basic", "cacheState": "miss"}
-    return Page({**document, "metadata": metadata}, fetched.url, links, credits, script_filled=script_filled)
+    # A route in a fragment is a page of its own only in a page that scripts fill.
+    home = fetched.url.partition("#")[0]
+    kept = f"{home}#" if fetched.rendered else " "
+    links = list(dict.fromkeys(link if link.startswith(kept) else link.partition("#")[0] for link in links))
+    final = fetched.url if fetched.rendered or script_filled else home
+    return Page({**document, "metadata": metadata}, final, links, credits, script_filled=script_filled)

@@ -31,9 +31,7 @@ def read_media(content_type: str, body: bytes, url: str, wanted: list[str]) -> d
     The page's metadata is read first, then its media elements in document order. A kind of which the page has no
     recording is left out.
     """
-    tree = None
-    if kind_of(content_type, body) is ContentKind.HTML:
-        tree = LexborHTMLParser(limit_nesting(html_of(content_type, body)))
+    tree = _tree(content_type, body)
     found: dict[str, object] = {}
     for name in wanted:
         candidates = _candidates(tree, name, base_of(tree, url)) if tree is not None else iter(())
@@ -41,6 +39,11 @@ def read_media(content_type: str, body: bytes, url: str, wanted: list[str]) -> d
         if address is not None:
             found[name] = address
     return found
+
+
+def _tree(content_type: str, body: bytes) -> LexborHTMLParser | None:
+    is_html = kind_of(content_type, body) is ContentKind.HTML
+    return LexborHTMLParser(limit_nesting(html_of(content_type, body))) if is_html else None
 
 
 def _candidates(tree: LexborHTMLParser, name: str, base: str) -> Iterator[str]:
@@ -64,9 +67,7 @@ def read_attributes(content_type: str, body: bytes, options: Mapping[str, object
     The values come from the whole page as received, unmodified and in document order; elements without the attribute
     are skipped. A body that is not HTML has no elements, so the lists of values are empty.
     """
-    tree = None
-    if kind_of(content_type, body) is ContentKind.HTML:
-        tree = LexborHTMLParser(limit_nesting(html_of(content_type, body)))
+    tree = _tree(content_type, body)
     return [
         {"selector": selector, "attribute": attribute, "values": _values(tree, selector, attribute)}
         for selector, attribute in attribute_selectors(options)

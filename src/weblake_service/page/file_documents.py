@@ -50,7 +50,7 @@ async def convert_file(
         kind="pdf" if pdf else "office",
         named=name.rpartition(".")[2].lower()[:8],
         max_pages=wanted.max_pages,
-        html=wanted.needs_html,
+        html=bool(wanted.selectors) or not wanted.formats <= {"markdown"},
         pictures=bool(wanted.formats & {"html", "rawHtml"}) or not wanted.remove_base64_images,
     )
     result = await converters.convert(task, body)
@@ -79,7 +79,7 @@ def _as_document(result: ConversionResult, wanted: PageOptions, pdf: bool) -> Fi
             extra["pages"] = [{"pageNumber": at, "markdown": page} for at, page in enumerate(pages, 1)]
     return FileDocument(
         html=result.html,
-        markdown=None if pages is None or wanted.selects_content else _join_pages(pages, wanted.page_markers and pdf),
+        markdown=None if pages is None or wanted.selectors else _join_pages(pages, wanted.page_markers and pdf),
         extra=extra,
         metadata=metadata,
         links=result.links,

@@ -30,7 +30,7 @@ def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
     source = limit_nesting(html_of(content_type, body))
     tree = parse_html(source)
     base = base_of(tree, url)
-    links = links_in(tree, url, base)
+    links = links_in(tree, url, base, routes=wanted.rendered)
     metadata = read_metadata(tree, base)
     if reason := script_reason(tree):
         metadata["scriptFilled"] = reason
@@ -38,7 +38,7 @@ def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
     document: dict[str, object] = {}
     warnings = [content.warning] if content.warning else []
     if "links" in wanted.formats:
-        document["links"] = links_in(content.tree, url, base)
+        document["links"] = links_in(content.tree, url, base, routes=wanted.rendered)
     if "images" in wanted.formats:
         document["images"] = images_in(content.tree, base)
     resolve_all(content.tree, base)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from math import inf
-from urllib.parse import quote, urljoin, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from weblake.api.page_keys import route_of
 from weblake_service.page.content_types import text_of
 from weblake_service.page.parser_limits import limit_nesting
 
@@ -149,9 +150,14 @@ def resolve_all(tree: LexborHTMLParser, base: str) -> None:
         )
 
 
-def links_in(tree: LexborHTMLParser, url: str, base: str) -> list[str]:
-    """Return the http and https links in document order without duplicates; links within the same page are omitted."""
-    return _unique(link for link in _read_hrefs(tree, base) if is_web(link) and not _same_page(link, url))
+def links_in(tree: LexborHTMLParser, url: str, base: str, *, routes: bool = False) -> list[str]:
+    """Return the http and https links in document order without duplicates; links within the same page are omitted.
+
+    With `routes`, a fragment that is a route is another page, unless it names an element of this one.
+    """
+    links = (link for link in _read_hrefs(tree, base, ("#/", "#!/") if routes else ()) if is_web(link))
+    ids = {node.attributes["id"] for node in tree.css("[id]")} if routes else set()
+    return _unique(link for link in links if not _same_page(link, url) or (routes and _is_route(link, ids)))
 
 
 def images_in(tree: LexborHTMLParser, base: str) -> list[str]:
@@ -201,11 +207,11 @@ def _parse_refresh(content: str) -> tuple[float, str]:
     return delay, (match[2] or match[3] or match[4] or "").strip()
 
 
-def _read_hrefs(tree: LexborHTMLParser, base: str) -> Iterator[str]:
+def _read_hrefs(tree: LexborHTMLParser, base: str, routes: tuple[str, ...]) -> Iterator[str]:
     hrefs = dict.fromkeys(node.attributes.get("href") for node in tree.css("a[href], area[href]"))
     for href in hrefs:
         # "#part" links to the same page, even if <base> points elsewhere.
-        if href and not href.strip().startswith("#"):
+        if href and (not href.strip().startswith("#") or href.strip().startswith(routes)):
             yield absolute(href, base)
     for content in _refreshes(tree):
         if target := _parse_refresh(content)[1]:
@@ -214,6 +220,12 @@ def _read_hrefs(tree: LexborHTMLParser, base: str) -> Iterator[str]:
 
 def _same_page(link: str, url: str) -> bool:
     return "#" in link and link.partition("#")[0] == url.partition("#")[0]
+
+
+def _is_route(link: str, ids: set[str | None]) -> bool:
+    """Return whether a link within a page leads to another route; `#/page?id=name` may name an element of this one."""
+    route = route_of(link.partition("#")[2])
+    return bool(route) and unquote(route).rpartition("?id=")[2] not in ids
 
 
 def _set_image_source(image: LexborNode) -> None:

@@ -30,21 +30,13 @@ class PageOptions:
     pages: bool = False
     #: Whether the markdown marks the beginning of each PDF page.
     page_markers: bool = False
+    #: Whether the page is the DOM of a browser, in which a route in a fragment is a page of its own.
+    rendered: bool = False
 
     @property
     def selectors(self) -> tuple[str, ...]:
         """Return the CSS selectors that select the content."""
         return (*self.include_tags, *self.exclude_tags)
-
-    @property
-    def selects_content(self) -> bool:
-        """Return whether CSS selectors select the content."""
-        return bool(self.selectors)
-
-    @property
-    def needs_html(self) -> bool:
-        """Return whether a requested format needs HTML."""
-        return self.selects_content or not self.formats <= {"markdown"}
 
 
 def read_page_options(options: Mapping[str, object]) -> PageOptions:

@@ -55,13 +55,16 @@ _AUXILIARY_NAME = re.compile(
     r"modal|portal|toast|dialog|tooltip|overlay|drawer|popup|popover|dropdown|wormhole|lightbox|notif|alert|message|error|"
     r"banner|cookie|consent|captcha|chat|widget|badge|gtm|gtag|fb-root|pixel|track|analytic|google|ads?(?:$|[-_])|map|"
     r"share|social|comment|disqus|giscus|utteranc|search|suggest|autocomplete|status|spinner|loader|skip|anchor|clear|"
-    r"sentinel|announcer|slider|carousel|swiper|particles|background|player|countdown|timer|clock|g_id|(?:^|[-_])(?:bg|top)(?:$|[-_])",
+    r"sentinel|announcer|router-outlet|teleport|chart|button|icon|slider|carousel|swiper|particles|background|player|"
+    r"countdown|timer|clock|g_id|(?:^|[-_])(?:bg|top)(?:$|[-_])",
     re.IGNORECASE,
 )
 _LOADING = re.compile(
-    r"(?:(?:is )?(?:loading|initiali[sz]ing|starting|fetching)|please wait|(?:one|just a) moment|wird geladen|"
-    r"l[aä]dt|lade|bitte warten|chargement|veuillez patienter|cargando|caricamento|carregando|laden|загрузка|加载中|"
-    r"正在加载|読み込み中|로딩)\b(?!.*comment).{0,24}|\.{3}|…",
+    r"(?:(?:the )?(?:app\w*|page|content|data|site) )?(?:is )?(?:loading|initiali[sz]ing|starting(?! (?:at|from|on)\b)|"
+    r"fetching|redirecting(?= (?:you )?to |\W*$)|wird geladen|l[aä]dt|lade|chargement|cargando|caricamento|carregando|"
+    r"laden|загрузка|加载中|正在加载|読み込み中|로딩)\b(?!.*comment)"
+    r"(?:(?: .{0,24}?)?[.…!,:;–-].{0,24}| (?:\w+ )?(?:app\w*|page|site|content|data|seite|daten))?|"
+    r"(?:please wait|(?:one|just a) moment|bitte warten|veuillez patienter)\b.{0,24}|\.{3}|…",
     re.IGNORECASE,
 )
 _CALLS_FOR_SCRIPTS = re.compile(r"java\s?script", re.IGNORECASE)
@@ -107,10 +110,11 @@ def script_reason(tree: LexborHTMLParser) -> str:
         return ""
     if not found.has_fields and (tree.css_first(_LATER) or any(map(_is_unfilled, tree.css(_LATER_IF_EMPTY)))):
         return "a part of it is marked as filled later"
-    if not found.is_short or found.text >= _MAX_LOADING or tree.css_first("input[type=password i]") is not None:
-        return ""
     mounts = [node for node in found.named if _is_empty(node)]
     main_mount = next(filter(_is_main_mount, mounts), None)
+    most = _MAX_PARTLY_FILLED if main_mount is not None and main_mount.attributes.get("id") in _SPLASH else _MAX_LOADING
+    if not found.is_short or found.text >= most or tree.css_first("input[type=password i]") is not None:
+        return ""
     if main_mount is not None and (not found.has_fields or found.text < _MAX_EMPTY):
         return f"{_shown(main_mount)} is empty"
     if found.has_fields:
@@ -204,7 +208,7 @@ def _is_empty(node: LexborNode) -> bool:
 def _is_main_mount(node: LexborNode) -> bool:
     """Return whether the name of an empty element says that the whole page goes there."""
     names = (node.tag or "", node.attributes.get("id") or "")
-    return names[0] == "main" or any(map(_MOUNT_NAME.fullmatch, names))
+    return names[0] in ("main", "tbody") or any(map(_MOUNT_NAME.fullmatch, names))
 
 
 def _shown(node: LexborNode) -> str:

@@ -64,11 +64,6 @@ class Frontier:
         self._accepted = 0
         self._taken = 0
 
-    @property
-    def full(self) -> bool:
-        """Return whether the limit of pages is reached."""
-        return self._taken >= self.limit
-
     def offer(self, url: str, depth: int) -> bool:
         """Offer a URL found `depth` links from the start; return True if it is new and will be visited."""
         parts = _split(url)
@@ -103,7 +98,7 @@ class Frontier:
 
     def take(self) -> tuple[str, int] | None:
         """Return the next URL and its depth; None if the queue is empty or the limit is reached."""
-        if not self._waiting or self.full:
+        if not self._waiting or self._taken >= self.limit:
             return None
         self._taken += 1
         return self._waiting.popleft()
@@ -158,7 +153,8 @@ class Frontier:
 
     def _text_of(self, parts: SplitResult) -> str:
         """Return what the path patterns are matched against: RE2 works on UTF-8, which has no lone surrogates."""
-        text = canonical_urls.url_to_visit(parts, ignore_query=False) if self._patterns.on_full_url else parts.path
+        path = f"{parts.path}#{parts.fragment}" if parts.fragment else parts.path
+        text = canonical_urls.url_to_visit(parts, ignore_query=False) if self._patterns.on_full_url else path
         return text.encode("utf-8", "replace").decode("utf-8")
 
     def _key(self, parts: SplitResult) -> str:
@@ -168,7 +164,7 @@ class Frontier:
         site = canonical_urls.site_of(parts)
         folders = [folder for home, folder in self._scopes if home == site]
         if folders:
-            return self._entire or any(_is_below(parts.path, folder) for folder in folders)
+            return self._entire or any(f"{parts.path}/".startswith(f"{folder}/") for folder in folders)
         if self._subdomains and any(site.endswith(f".{home}") for home, _ in self._scopes):
             return True
         return self._external
@@ -181,7 +177,3 @@ def _split(url: str) -> SplitResult | None:
 def _folder(path: str) -> str:
     """Return the path prefix of a page's children: `/docs` for `/docs`, `/docs/` and `/docs/index.html`."""
     return _FILE_NAME.sub("", path).rstrip("/")
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")

@@ -18,10 +18,8 @@ from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.upload import Upload
 from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.document import HTML_TYPE, Page, page_of_upload, with_warning
-from weblake_service.page.html_page import parse_html
 from weblake_service.page.parse_process import read_page
 from weblake_service.page.requested_formats import number, read_page_options
-from weblake_service.page.script_filled import script_reason
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.frontier import Frontier
@@ -30,9 +28,6 @@ from weblake_service.web.redirect_chain import is_same_site
 from weblake_service.web.response_pages import make_page
 from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls
-
-#: Maximum characters and tags of a page that is looked at in this process while it is rendered; it takes milliseconds.
-_SMALL_CHARS, _SMALL_TAGS = 64_000, 1_000
 
 
 class HttpWeb:
@@ -79,7 +74,8 @@ class HttpWeb:
         """Return whether a page that was made from this response has to be rendered first, and can be."""
         if fetched is None or fetched.rendered or self._mode == "never":
             return False
-        return bool(page.script_filled or (self._mode == "always" and _is_html(fetched))) and not what_is_missing()
+        is_html = kind_of(fetched.content_type, fetched.body) is ContentKind.HTML
+        return bool(page.script_filled or (self._mode == "always" and is_html)) and not what_is_missing()
 
     async def render(self, url: str, options: Mapping[str, object], page: Page) -> Page:
         """Return the page of a URL with what its scripts make of it; with a warning, if it cannot be rendered.
@@ -113,8 +109,6 @@ class HttpWeb:
         return replace(await self.remake(url, options, fetched), fetched=fetched)
 
     async def _is_shell(self, html: str, url: str) -> bool:
-        if len(html) <= _SMALL_CHARS and html.count("<") <= _SMALL_TAGS:
-            return bool(script_reason(parse_html(html)))
         body, wanted = html.encode("utf-8", "replace"), read_page_options({"formats": ["links"]})
         document, _ = await read_page(self._converters, "html", HTML_TYPE, body, url, wanted, url)
         metadata = document["metadata"]
@@ -164,10 +158,6 @@ class HttpWeb:
         await self._browsers.aclose()
         await self._converters.aclose()
         await self._fetcher.aclose()
-
-
-def _is_html(fetched: FetchedResponse) -> bool:
-    return kind_of(fetched.content_type, fetched.body) is ContentKind.HTML
 
 
 def _until(options: Mapping[str, object]) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming, Terms
 
 #: Directories of which one is usually on another file system than `tmp_path`.
-ELSEWHERE = [Path("/dev/shm"), Path(tempfile.gettempdir())]
+ELSEWHERE = [Path("/dev/shm"), Path("/tmp")]
 #: What `other_disk` has made during a test.
 _MADE: list[Path] = []
 
@@ -39,7 +38,7 @@ def other_disk(root: Path) -> Path:
     """Return a new directory on another file system than the root."""
     others = [path for path in ELSEWHERE if path.is_dir() and path.stat().st_dev != root.parent.stat().st_dev]
     if not others:
-        pytest.skip("NOT PROVEN HERE: no other file system is at /dev/shm or for temporary files")
+        pytest.skip("NOT PROVEN HERE: no other file system is at /dev/shm or /tmp")
     made = others[0] / f"weblake-{uuid.uuid4().hex}"
     made.mkdir()
     _MADE.append(made)

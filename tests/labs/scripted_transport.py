@@ -26,11 +26,14 @@ class ScriptedTransport:
     sent: list[Request] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     at: float = 1000.0
+    #: Requests after which the call counts as endless.
+    most: int = 10_000
     #: Seconds by which the wall clock of the process has been set back.
     set_back: float = 0.0
 
     def send(self, request: Request) -> Response | NoResponse:
         self.sent.append(request)
+        assert len(self.sent) <= self.most, "requests without end"
         self.at += 0.01
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
 

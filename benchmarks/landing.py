@@ -167,30 +167,27 @@ with weblake.Client(sys.argv[3], "of-a-benchmark") as client:
 def poll(rounds: int) -> tuple[list[Figure], list[Results]]:
     """What one poll of a running job costs, once its documents so far are known to be there."""
     script = """
-import json, sys, time, urllib.request, weblake
+import json, os, sys, time, urllib.request, weblake
+from weblake.events import StatusPolled
 from weblake.orchestration import JobRef, wait
 
-class Enough(Exception): pass
-
-seen = []
-def look(head):
-    seen.append(head)
-    if len(seen) in (100, 600):
+polled, looks = 0, []
+def look(event):
+    global polled
+    polled += isinstance(event, StatusPolled)
+    if polled in (100, 600):
         tally = json.loads(urllib.request.urlopen(sys.argv[2] + "/_tally").read())
         looks.append((tally["requests"], tally["sent"], time.process_time()))
     if len(looks) == 2:
-        raise Enough
+        (asked, sent, cpu), (asked_then, sent_then, cpu_then) = looks
+        polls = asked_then - asked
+        found = {"kb": (sent_then - sent) / polls / 1024, "cpu_ms": (cpu_then - cpu) / polls * 1000}
+        print(json.dumps(found), flush=True)
+        os._exit(0)  # the job never ends
 
-looks = []
 client = weblake.Client(sys.argv[2], "of-a-benchmark")
-try:
-    client.run(wait(JobRef("batch_scrape", sys.argv[1]), client.retry, until=time.monotonic() + 600,
-                    first_s=0.005, poll_s=0.005, progress=look))
-except Enough:
-    pass
-(asked, sent, cpu), (asked_then, sent_then, cpu_then) = looks
-polls = asked_then - asked
-print(json.dumps({"kb": (sent_then - sent) / polls / 1024, "cpu_ms": (cpu_then - cpu) / polls * 1000}))
+client.run(wait(JobRef("batch_scrape", sys.argv[1]), client.retry.observed_by(look), until=time.monotonic() + 600,
+                first_s=0.005, poll_s=0.005))
 """
     with served(make(CACHE, "medium"), "--running") as url:
         found = [json.loads(_out("-c", script, "0199d0c2-7f1e-4abc-8def-000000000001", url)) for _ in range(rounds)]

@@ -64,8 +64,12 @@ class ParquetFile:
         self._encoding: list[Future[None]] = []
         with self._storage():
             self.path.open("xb").close()
-            self._sink = pa.OSFile(str(self.path), "wb")
-            self._writer = _writer(self._sink, schema)
+            try:
+                self._sink = pa.OSFile(str(self.path), "wb")
+                self._writer = _writer(self._sink, schema)
+            except BaseException:
+                self.path.unlink(missing_ok=True)
+                raise
         self._thread = ThreadPoolExecutor(1, "weblake-parquet")
         self._is_open = True
 

@@ -17,11 +17,8 @@ GZIP = [(b"Content-Encoding", b"gzip")]
 def read(parts: list[bytes], request: Request, headers: list[tuple[bytes, bytes]] = GZIP) -> tuple[bytes, bool]:
     """Return the body of a response that arrives in these parts, and whether it was read to its end."""
     body = BoundedBody(headers, request)
-    for part in parts:
-        if body.feed(part):
-            break
-    response = body.response(200, 0.0)
-    return bytes(response.body), response.complete
+    stopped = any(map(body.feed, parts))
+    return bytes(body.response(200, 0.0).body), not stopped
 
 
 def get(**more: object) -> Request:

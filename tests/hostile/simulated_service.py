@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone, tzinfo
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -200,9 +200,6 @@ class SimulatedService:
             return Response(200, {}, b"<html></html>", received_at=self.clock.wall())
         if fault == "cut":
             return Response(200, {}, reply.body[:-5], received_at=self.clock.wall())
-        # All of it has arrived by the time that the client looks at it.
-        if request.stop_when is not None and request.stop_when(memoryview(reply.body)):
-            return replace(reply, complete=False)
         return reply
 
     def fault(self, request: Request) -> str | None:

@@ -68,8 +68,6 @@ class Response:
     status: int
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes | bytearray = field(default=b"", repr=False)
-    #: True if the body was read to its end; False if `Request.stop_when` stopped reading.
-    complete: bool = True
     #: When the head arrived, in wall-clock seconds since 1970; needed for a Retry-After with a date.
     received_at: float = 0.0
 

@@ -52,13 +52,13 @@ def _commands(name: str = "") -> Callable[..., object]:
 
     from weblake.cli.app import app
 
-    for each in [each for each in _COMMANDS if name and name in each] or _COMMANDS:
-        _add(each)
+    for each in [each for each in _COMMANDS if name and name in (each[0], *each[2:])] or _COMMANDS:
+        _add_commands(each)
     return get_command(app)
 
 
 @cache
-def _add(commands: tuple[str, ...]) -> None:
+def _add_commands(commands: tuple[str, ...]) -> None:
     from weblake.cli.app import GROUPS, add_command
 
     group, module, *names = commands

@@ -47,7 +47,7 @@ app = typer.Typer(
 )
 
 
-#: The groups of commands; "" is none.
+#: The groups of commands by name; "" has those without a group.
 GROUPS = {
     "": app,
     "browser": typer.Typer(help="Remote browser sessions.", no_args_is_help=True),

@@ -62,7 +62,7 @@ class BoundedBody:
         """Return the response with its body; raise BodyRefused if a compressed body was truncated."""
         if self._gzip is not None and not self._stopped and not self._gzip.finished:
             raise BodyRefused("the compressed body was cut off", final=False)
-        return Response(status, self.headers, self._data, not self._stopped, received_at)
+        return Response(status, self.headers, self._data, received_at)
 
     def _grow(self, piece: bytes) -> None:
         if len(self._data) + len(piece) > self._request.max_body:

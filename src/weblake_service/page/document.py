@@ -218,7 +218,7 @@ def _with_service_metadata(
     metadata |= {"proxyUsed": "basic", "cacheState": "miss"}
     # A route in a fragment is a page of its own only in a page that scripts fill.
     home = fetched.url.partition("#")[0]
-    kept = f"{home}#" if fetched.rendered else " "
-    links = list(dict.fromkeys(link if link.startswith(kept) else link.partition("#")[0] for link in links))
+    routes = {link for link in links if fetched.rendered and link.startswith(f"{home}#")}
+    links = list(dict.fromkeys(link if link in routes else link.partition("#")[0] for link in links))
     final = fetched.url if fetched.rendered or script_filled else home
     return Page({**document, "metadata": metadata}, final, links, credits, script_filled=script_filled)

@@ -155,7 +155,7 @@ def links_in(tree: LexborHTMLParser, url: str, base: str, *, routes: bool = Fals
 
     With `routes`, a fragment that is a route is another page, unless it names an element of this one.
     """
-    links = (link for link in _read_hrefs(tree, base, ("#/", "#!/") if routes else ()) if is_web(link))
+    links = (link for link in _read_hrefs(tree, base, routes=routes) if is_web(link))
     ids = {node.attributes["id"] for node in tree.css("[id]")} if routes else set()
     return _unique(link for link in links if not _same_page(link, url) or (routes and _is_route(link, ids)))
 
@@ -207,11 +207,11 @@ def _parse_refresh(content: str) -> tuple[float, str]:
     return delay, (match[2] or match[3] or match[4] or "").strip()
 
 
-def _read_hrefs(tree: LexborHTMLParser, base: str, routes: tuple[str, ...]) -> Iterator[str]:
+def _read_hrefs(tree: LexborHTMLParser, base: str, *, routes: bool) -> Iterator[str]:
     hrefs = dict.fromkeys(node.attributes.get("href") for node in tree.css("a[href], area[href]"))
     for href in hrefs:
         # "#part" links to the same page, even if <base> points elsewhere.
-        if href and (not href.strip().startswith("#") or href.strip().startswith(routes)):
+        if href and (not href.strip().startswith("#") or (routes and route_of(href.strip()[1:]))):
             yield absolute(href, base)
     for content in _refreshes(tree):
         if target := _parse_refresh(content)[1]:

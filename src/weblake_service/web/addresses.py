@@ -115,7 +115,7 @@ def is_literal_private(host: str) -> bool:
 
 
 @cache
-def _threads(process: int) -> ThreadPoolExecutor:
+def _look_up_threads(process: int) -> ThreadPoolExecutor:
     # Of look-ups alone: a name whose servers do not answer occupies one for half a minute, also when the page's time is
     # over. By process, because a forked one has none of its parent's threads.
     return ThreadPoolExecutor(1000, thread_name_prefix="weblake-look-up")
@@ -129,7 +129,7 @@ async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[
     """
     try:
         look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), look_up)
+        found = await asyncio.get_running_loop().run_in_executor(_look_up_threads(os.getpid()), look_up)
     except (OSError, UnicodeError) as error:
         message = f"The name {host} could not be resolved ({_reason(error)}). Check the spelling of the URL."
         raise PageFailure("SCRAPE_DNS_RESOLUTION_ERROR", message, reached=False) from error

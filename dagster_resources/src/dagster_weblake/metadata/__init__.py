@@ -132,7 +132,9 @@ def load_named_by(record: dg.EventLogRecord) -> str | None:
     """Return the load that a materialization's metadata name; empty if no URL was due, None if the event names none."""
     event = record.asset_materialization
     found = {} if event is None else event.metadata
-    load = found["weblake/load_id"].value if "weblake/load_id" in found else "" if "weblake/fresh" in found else None
+    if "weblake/load_id" not in found:
+        return "" if "weblake/fresh" in found else None
+    load = found["weblake/load_id"].value
     return load if isinstance(load, str) else None
 
 
